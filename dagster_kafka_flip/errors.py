@@ -57,15 +57,11 @@ def outcome(text: str | Callable[[], str]) -> Generator[None]:
 
 
 # --- before anything runs -----------------------------------------------------------------------------------------
-
-
 class ConfigurationError(KafkaFlipError, is_lasting=True):
     """A source, table, format or resource has invalid or contradicting options; nothing was read or written."""
 
 
 # --- the development broker ---------------------------------------------------------------------------------------
-
-
 class JavaNotFoundError(KafkaFlipError, is_lasting=True):
     """Java was not found, or is too old for Spark 4 and Kafka 4 (both need Java 17 or newer)."""
 
@@ -79,8 +75,6 @@ class BrokerError(KafkaFlipError, is_lasting=False):
 
 
 # --- Kafka --------------------------------------------------------------------------------------------------------
-
-
 class ClusterUnreachableError(KafkaFlipError, is_lasting=False):
     """No broker answered in time."""
 
@@ -158,8 +152,6 @@ class LogChangedError(KafkaFlipError, is_lasting=True):
 
 
 # --- the schema registry ------------------------------------------------------------------------------------------
-
-
 class SchemaRegistryError(KafkaFlipError, is_lasting=False):
     """The request to the schema registry failed: TLS, an error of the registry, or no registry at the address.
 
@@ -210,8 +202,6 @@ class IncompatibleSchemaError(SchemaRegistryError, is_lasting=True):
 
 
 # --- windows ------------------------------------------------------------------------------------------------------
-
-
 class WindowNotCompleteError(KafkaFlipError, is_lasting=False):
     """A time window is not over, or an open transaction may still hold records of it."""
 
@@ -233,8 +223,6 @@ class WindowsChangedError(KafkaFlipError, is_lasting=True):
 
 
 # --- records ------------------------------------------------------------------------------------------------------
-
-
 class RecordsRejectedError(KafkaFlipError, is_lasting=True):
     """Records could not be decoded; nothing of the batch was written."""
 
@@ -272,8 +260,6 @@ class TableTruncatedError(KafkaFlipError, is_lasting=True):
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
-
-
 class SparkSessionError(KafkaFlipError, is_lasting=False):
     """No Spark session is available that can read Kafka and write Delta."""
 
@@ -340,8 +326,6 @@ class WriteFailedError(KafkaFlipError, is_lasting=False):
 
 
 # --- back to Kafka ------------------------------------------------------------------------------------------------
-
-
 class VersionOutOfRangeError(KafkaFlipError, is_lasting=False):
     """A start or stop of a DeltaSource is beyond the table's newest version."""
 
@@ -399,8 +383,6 @@ class PublishFailedError(KafkaFlipError, is_lasting=False):
 
 
 # --- errors of others ---------------------------------------------------------------------------------------------
-
-
 def error_text(error: BaseException) -> str:
     """The text of an error. Spark's JVM is asked for that of a Java error each time, and may have ended with it."""
     try:

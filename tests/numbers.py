@@ -49,7 +49,7 @@ class Numbers(KafkaSource):
     end: int = 5
 
     def create_enumerator(self, context):
-        return self.restore_enumerator(context, None)  # pyright: ignore[reportArgumentType]
+        return self.restore_enumerator(context, None)
 
     def restore_enumerator(self, context, state):
         enumerator: Any = NumbersEnumerator(self, cast("Any", None), context, state)
@@ -84,4 +84,4 @@ def counting(monkeypatch):
         )
 
     monkeypatch.setattr(RunSpec, "records", read)
-    monkeypatch.setattr("dagster_kafka_flip.ingestion.dead_letter_rows.read", read)
+    monkeypatch.setattr("dagster_kafka_flip.ingestion.batch_rows.read", read)

@@ -29,7 +29,7 @@ from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion.dead_letter_rows import SAME_LETTER
+from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest

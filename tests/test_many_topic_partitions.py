@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows
+from dagster_kafka_flip.ingestion.batch_rows import DeadLetterRows
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
 

@@ -140,7 +140,7 @@ class TableChecks:
         try:
             commits = list(table.newest_commits())
         except TableNotThereError:
-            table.check_place_is_free()
+            table.port.check_place_is_free()
             for name in names:
                 yield self._no_table(name, instance)
             return

@@ -1,10 +1,11 @@
-"""The bounded reads of runs: reads, decodes and transforms records of batches or windows, and counts them."""
+"""The bounded reads of runs: the rows of batches and windows, and their dead letters, which are read again."""
 
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.ingestion.keyed_stream import (
     carried,
     change_columns,
@@ -15,25 +16,30 @@ from dagster_kafka_flip.ingestion.keyed_stream import (
 from dagster_kafka_flip.ingestion.observation import BatchObservation, WholeBatch
 from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
-from dagster_kafka_flip.reader.kafka_reader import no_records
+from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
-from dagster_kafka_flip.table.sql import quoted
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transform import transformed
+from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
+    from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitAssignment
+    from dagster_kafka_flip.source.split import KafkaPartitionSplit
+    from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.source.window import WindowPlan, Windows
+    from dagster_kafka_flip.table.document import RoutedBatch
 
 
 class RunRows:
@@ -47,7 +53,6 @@ class RunRows:
         self._spec = spec
 
     def records(self, assignment: SplitAssignment) -> DataFrame:
-        """The records of a batch, as they are read."""
         return self._spec.records(self._session, assignment)
 
     def watched(self, attempt: str, progress: ReadProgress) -> AbstractContextManager[None]:
@@ -55,7 +60,6 @@ class RunRows:
         return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
 
     def schema(self, rules: Windows | None = None) -> StructType:
-        """The columns of the rows, without reading anything."""
         from pyspark.sql import functions as f
 
         rows = self._decoded(no_records(self._session))
@@ -71,7 +75,6 @@ class RunRows:
     def rows(
         self, assignment: SplitAssignment, *, leave_out_rejected: bool
     ) -> tuple[DataFrame | Changes, BatchObservation]:
-        """The rows of a batch or of a repair, and what observes the write of them."""
         splits = assignment.plan.splits
         watch = BatchObservation(splits, WholeBatch(splits))
         with dead_spark_as_error():
@@ -81,7 +84,6 @@ class RunRows:
     def rows_of_windows(
         self, assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[DataFrame | Changes, BatchObservation]:
-        """The rows with their windows' keys, and what observes the write of them."""
         windows, whole = WindowFilter(plan, rules), WholeBatch(plan.splits)
         watch = BatchObservation(plan.splits, whole, is_counted=not windows.is_by_value)
         with dead_spark_as_error():
@@ -97,10 +99,7 @@ class RunRows:
     def missing(
         self, rows: DataFrame, named: Mapping[str, str], assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
-        """Counts the records of the table's rows that are not among those of the windows, and returns the first.
-
-        `named` are the table's columns with topic, partition and offset.
-        """
+        """Counts records of the table's rows that the windows lack, with the first; `named` are the log's columns."""
         from pyspark.sql import functions as f
 
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
@@ -162,5 +161,85 @@ def _inside(
 
 @functools.singledispatch
 def run_rows(session: Any, spec: RunSpec) -> RunRows:
-    """Returns the reads of a run in a session."""
     return RunRows(session, spec)
+
+
+class DeadLetterRows:
+    """The dead letters of one run, as rows."""
+
+    def __init__(self, session: SparkSession, spec: RunSpec) -> None:
+        self._session = session
+        self._spec = spec
+
+    def schema(self) -> StructType:
+        return self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema
+
+    def rejected(
+        self, assignment: SplitAssignment, batch: RoutedBatch, decoder: Decoder, state: EnumeratorState, table_id: str
+    ) -> tuple[DataFrame, Observation]:
+        """The rejected records of a batch as rows, and an observation with their number (`rejected`)."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        number = Observation()
+        staged = decoder.stage(read(self._spec.source, self._session, assignment))
+        fields = [f.col(field).alias(column) for column, field in RECORD_COLUMNS.items()]
+        rows = (
+            staged.select(*fields, decoder.problem().alias("error"), *decoder.written_with())
+            # The observation also prevents Spark from moving filters past it, so each record is parsed once.
+            .observe(number, f.count("error").alias("rejected"))
+            .where("error IS NOT NULL")
+            .withColumns(
+                {
+                    "stream": f.lit(self._spec.target.stream),
+                    "target_table": f.lit(str(self._spec.target)),
+                    "run_id": f.lit(batch.run_id),
+                    "attempt": f.lit(batch.attempt),
+                    "landed_at": f.current_timestamp(),
+                    "kafka_cluster_id": f.lit(state.cluster_id).cast("string"),
+                    "kafka_topic_id": _by_topic(state, assignment),
+                    "target_table_id": f.lit(table_id),
+                }
+            )
+        )
+        return rows, number
+
+    def missing(
+        self, rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str
+    ) -> DataFrame:
+        """The dead letters that the table does not have yet; only compares rows of about these splits."""
+        from pyspark.sql import functions as f
+
+        columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
+        ranges = covering_predicate(splits, columns)
+        of_stream = f"target_table_id = {literal(table_id)} AND stream = {literal(self._spec.target.stream)}"
+        known = there.where(f"{of_stream} AND ({ranges})").alias("there")
+        return rows.alias("new").join(known, f.expr(SAME_LETTER), "left_anti")
+
+
+@functools.singledispatch
+def dead_letter_rows(session: Any, spec: RunSpec) -> DeadLetterRows:
+    return DeadLetterRows(session, spec)
+
+
+# An offset identifies a record only within one topic of one cluster, and after an unclean election with its time. If
+# ids are unknown, the record's content identifies it, because it never changes.
+SAME_LETTER = """
+new.kafka_topic = there.kafka_topic AND new.kafka_partition = there.kafka_partition
+AND new.kafka_offset = there.kafka_offset AND new.kafka_timestamp <=> there.kafka_timestamp
+AND coalesce(new.kafka_cluster_id = there.kafka_cluster_id, true)
+AND coalesce(
+    new.kafka_topic_id = there.kafka_topic_id,
+    new.kafka_key <=> there.kafka_key AND new.kafka_value <=> there.kafka_value
+)
+"""
+
+
+def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
+    from pyspark.sql import functions as f
+
+    topics = {split.topic_partition.topic for split in assignment.plan.splits}
+    column = f.lit(None).cast("string")
+    for topic in sorted(topics & state.topic_ids.keys()):
+        column = f.when(f.col("kafka_topic") == topic, f.lit(state.topic_ids[topic])).otherwise(column)
+    return column

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -66,14 +65,10 @@ MOST_PLANS = 5
 class Batch(Generic[_T]):
     """What a plan has to write, in one commit.
 
-    Attributes:
-        what: Its name in an error.
-        begin: Begins an attempt, whose id and document are fixed then; returns what writes it.
-        records: The records as they are read.
-        splits: What is read.
-        state: The logs that it was planned in; None if what writes it looks by itself whether they have the records.
-        moves_on: Whether it is a stream's next batch, and not a range that is read again.
-        takes_letters: Whether its rejected records could be sent to a dead-letter table.
+    `what` names it in errors. `begin` begins an attempt, whose id and document are fixed then, and returns what writes
+    it. `state` has the logs of the plan; None if what writes looks by itself whether they have the records. A batch
+    that `moves_on` is a stream's next one, and not a range that is read again. If it `takes_letters`, its rejected
+    records could be sent to a dead-letter table.
     """
 
     what: str
@@ -149,7 +144,6 @@ class BatchWriter:
         return None
 
     def tell(self, committed: Committed | None, observed: Observed, **numbers: int) -> None:
-        """Logs and measures what a write has committed, if anything, and what was counted of it."""
         metrics = self._spec.metrics
         log_with_fields(
             self._spec.log,
@@ -182,11 +176,7 @@ class BatchWriter:
         committed: Committed | None,
         document: CommitDocument | None = None,
     ) -> None:
-        """Checks that a batch was read from the planned logs.
-
-        Without an answer, the batch stays committed; the check is repeated before the next batch and at the end of the
-        run. `ask` raises one of `OTHER_OFFSETS` for another log, and `then` says what to do after a RESTORE.
-        """
+        """Checks the logs of what was read; without an answer, again before the next batch and at the run's end."""
 
         def check() -> None:
             try:
@@ -201,11 +191,7 @@ class BatchWriter:
         self._ask_or_warn("retrying")
 
     def finish(self, *, is_needed: bool = False) -> None:
-        """Repeats the check at the end of a run: all is committed; the next run compares the ids before it reads.
-
-        It needs an answer if the next run would tolerate another log: reported as a run that ended well, the commit
-        would count as checked.
-        """
+        """Needs an answer if the next run would tolerate another log: the commit would count as checked."""
         if is_needed:
             self._ask_again()
         else:
@@ -247,10 +233,7 @@ class BatchWriter:
         if isinstance(error, WriteFailedError):
             if is_rejection(error):
                 raise rejected_records(
-                    batch.records(),
-                    self._spec.decoder,
-                    dead_letters=batch.takes_letters,
-                    nulls=not self._target.key,
+                    batch.records(), self._spec.decoder, dead_letters=batch.takes_letters, nulls=not self._target.key
                 ) from None
             if (truncated := truncation(error, str(self._target))) is not None:
                 raise truncated from None
@@ -266,7 +249,6 @@ class BatchWriter:
         splits: Iterable[KafkaPartitionSplit],
         committed: Committed | None,
     ) -> LogChangedError:
-        """The error about rows that may come from two logs."""
         begin = f"{error.finding}. This happened during the read of {what}"
         if committed is None:
             finding = f"{begin} for {self._target}. No records were found, possibly because they were in the other log"
@@ -287,12 +269,10 @@ class BatchWriter:
     ) -> None:
         mark = CommitDocument(
             stream=document.stream,
-            attempt=uuid.uuid4().hex,
             run_id=self._spec.run_id,
             base_version=committed.version,
             anchor_version=committed.version,
             after=committed.attempt,
-            splits=(),
             state=document.state,
             rows_before=committed.table_rows,
             carried=document.routed(committed.version),

@@ -56,10 +56,7 @@ def check_nothing_pending(
     *,
     has_other: bool = False,
 ) -> tuple[Incident, ...] | None:
-    """Checks that a stream without a dead-letter table has none pending in its former one; returns tolerated errors.
-
-    None if the former one is another table's by now, so that it has none of the batch's, and the stream `has_other`.
-    """
+    """Returns tolerated errors; None if the former table is another's by now, and the stream `has_other`."""
     if not batch.splits:
         return ()
     # Only reads the table, so other writers do not matter.
@@ -90,7 +87,6 @@ def check_nothing_pending(
 def missing(
     batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget, there: str | None
 ) -> DeadLetterTableMissingError:
-    """The error for a missing dead-letter table."""
     known = batch.route
     found = "does not exist" if there is None else f"is now another table (id {there})"
     return DeadLetterTableMissingError(
@@ -114,7 +110,6 @@ def is_set_back(anchor: Anchor, batch: RoutedBatch) -> bool:
 def set_back(
     table: DeltaTable, anchor: Anchor, batch: RoutedBatch, target: DeltaTarget, main_target: DeltaTarget
 ) -> TableReplacedError:
-    """The error for a dead-letter table that was rolled back."""
     settles = settlement(anchor)
     now = "none" if settles is None else f"those up to version {settles.version}"
     # The last one may have been written while the table was restored.
@@ -146,7 +141,6 @@ def settlement(anchor: Anchor) -> TableVersion | None:
 
 
 def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_target: DeltaTarget) -> None:
-    """Checks that a stream of a dead-letter table belongs to this table."""
     document, settles = anchor.document, settlement(anchor)
     if document is None or (settles is None and document.reason is not None):
         return
@@ -161,10 +155,7 @@ def check_belongs_to(anchor: Anchor, target: DeltaTarget, main_id: str, main_tar
 def check_is_no_older_copy(
     settles: TableVersion, main: DeltaTable, target: DeltaTarget, main_target: DeltaTarget
 ) -> None:
-    """Checks that the stream's table still has the version that is settled; a RESTORE only adds versions.
-
-    Otherwise new batches would have versions that count as settled, and their rejected records would be lost.
-    """
+    """A RESTORE only adds versions. In an older copy, new batches would count as settled, and lose their letters."""
     newest = next(main.commits()).version
     if newest < settles.version:
         raise ConfigurationError(
@@ -193,11 +184,7 @@ def pending_splits(anchor: Anchor, batch: RoutedBatch) -> tuple[KafkaPartitionSp
 def maybe_landed(
     anchor: Anchor, now: EnumeratorState, splits: Iterable[KafkaPartitionSplit]
 ) -> tuple[KafkaPartitionSplit, ...]:
-    """Splits whose dead letters may already be in the table.
-
-    Dead letters are certainly new only if a split begins at or after the last settled offset of the same log. After a
-    RESTORE of the stream's table, or a start override, it begins before.
-    """
+    """Splits that don't begin where the same log is settled: after a RESTORE, or an override, they begin before."""
     document, before = anchor.document, anchor.state
     if anchor.table_rows == 0:
         return ()
@@ -258,7 +245,6 @@ class PendingDeadLetters:
         return tuple(split for split in left if not split.is_empty)
 
     def _left(self, split: KafkaPartitionSplit, batch: RoutedBatch, *, moved: bool) -> KafkaPartitionSplit:
-        """What the log still has of a split."""
         while not split.is_empty:
             start, stop = split.starting_offset, split.stopping_offset
             try:
@@ -281,12 +267,10 @@ class PendingDeadLetters:
         return split
 
     def replay(self, batch: RoutedBatch, splits: tuple[KafkaPartitionSplit, ...]) -> SplitAssignment:
-        """Assigns splits of a batch as they were planned."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
             return enumerator.replay(splits)
 
     def check_same_logs(self, batch: RoutedBatch, plan: ReadPlan) -> None:
-        """Checks that the logs are still those of the plan."""
         with contextlib.closing(self._enumerator(batch)) as enumerator:
             enumerator.check_same_logs(plan.state, plan.end_offsets)
 

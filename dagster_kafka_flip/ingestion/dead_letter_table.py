@@ -22,8 +22,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.description import decoder_of, describe_decoder
 from dagster_kafka_flip.formats.diagnose import check_rejected
+from dagster_kafka_flip.ingestion.batch_rows import dead_letter_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
-from dagster_kafka_flip.ingestion.dead_letter_rows import dead_letter_rows
 from dagster_kafka_flip.ingestion.dead_letter_settlement import (
     NOT_AGAIN,
     UNREADABLE,
@@ -107,7 +107,6 @@ class DeadLetterTable:
         self._pending = PendingDeadLetters(spec, context, self.target, self._tolerance)
 
     def route(self) -> DeadLetterRoute:
-        """The route for the stream's next commit."""
         return DeadLetterRoute(
             table=str(self.target),
             stream=self.target.stream,
@@ -117,7 +116,6 @@ class DeadLetterTable:
         )
 
     def take_incidents(self) -> tuple[Incident, ...]:
-        """Errors that were tolerated since the last call."""
         return self._tolerance.take()
 
     def settle_pending(self, batch: RoutedBatch) -> None:
@@ -192,10 +190,7 @@ class DeadLetterTable:
         routed: RoutedBatch | None,
         select: Callable[[DataFrame], DataFrame],
     ) -> None:
-        """Writes those rejected records of a repaired range that the table does not have yet.
-
-        `routed` is the stream's last batch with a dead-letter route, and `select` leaves the records of the range.
-        """
+        """Writes the rejected records of a repaired range, which `select` leaves, that the table does not have."""
         if routed is not None:
             self.settle_pending(routed)
         self.prepare(self._spec.records(self._session, assignment))
@@ -231,10 +226,7 @@ class DeadLetterTable:
         self._land_letters(letters, batch, *UNREADABLE)
 
     def _land_letters(
-        self,
-        letters: Callable[[Anchor], _Letters | None],
-        batch: RoutedBatch,
-        *plans_again: type[KafkaFlipError],
+        self, letters: Callable[[Anchor], _Letters | None], batch: RoutedBatch, *plans_again: type[KafkaFlipError]
     ) -> None:
         def plan(_: KafkaFlipError | None) -> Batch[tuple[CommitDocument, Committed, ReadPlan | None]] | None:
             # Read again each time: the fence covers this lookup, so that only one of two concurrent runs wins.
@@ -337,7 +329,7 @@ class DeadLetterTable:
         if letters.splits:
             assignment = self._pending.replay(batch, letters.splits)
             plan = assignment.plan
-            state = _identified(assignment.plan.state, batch.state)
+            state = assignment.plan.state.over(batch.state)
             decoder = self._decoder_of(batch)
             rows, self._counted = self._rows.rejected(assignment, batch, decoder, state, self._main_id)
             if letters.splits != batch.splits:
@@ -387,12 +379,3 @@ class DeadLetterTable:
                 f"Run once with that decoder. {write_off(self.target, batch.splits, 'latest')}",
             )
         return decoder
-
-
-def _identified(read: EnumeratorState, planned: EnumeratorState) -> EnumeratorState:
-    """The range, with all known ids of cluster and topics."""
-    return replace(
-        read,
-        cluster_id=read.cluster_id or planned.cluster_id,
-        topic_ids={**planned.topic_ids, **read.topic_ids},
-    )

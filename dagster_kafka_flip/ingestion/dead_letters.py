@@ -77,7 +77,6 @@ class DeadLetters(Settings):
 def dead_letters_of(
     dead_letter: DeadLetters | str | PathLike[str] | None, target: DeltaTarget, decoder: Decoder
 ) -> DeadLetters | None:
-    """Normalises and validates the `dead_letter` option."""
     if dead_letter is None:
         return None
     expect("dead_letter", dead_letter, (DeadLetters, str, PathLike), '"lake/orders_rejected"')

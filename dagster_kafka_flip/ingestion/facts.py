@@ -75,7 +75,6 @@ def stream_facts(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    """What a run of windows tells, of at least one commit, likewise."""
     return _known(
         {
             **_of_commits(
@@ -95,7 +94,6 @@ def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
 def window_facts(
     result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """What a run tells of one of its windows, and of some topics only or of all."""
     splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
     kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
     # Late records are only counted for all topics together.
@@ -120,12 +118,10 @@ def moment(milliseconds: int | None) -> datetime | str | None:
 
 
 def per_second(records: int, seconds: float) -> float:
-    """Records per second; 0 if no time passed."""
     return round(records / seconds, 3) if seconds > 0 else 0.0
 
 
 def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
-    """Tolerated errors, without duplicates."""
     return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
 
 
@@ -135,12 +131,10 @@ def stragglers(results: Sequence[WindowsResult]) -> int | None:
 
 
 def rejected_records(results: Sequence[WindowsResult]) -> int | None:
-    """Number of undecodable records that were kept; None if unknown."""
     return total(result.observed.rejected for result in results)
 
 
 def fields(results: Sequence[WindowsResult]) -> FieldsSeen | None:
-    """Fields of the records; None if unknown, or if none are declared."""
     return merge_fields(result.observed.fields for result in results if result.plan.splits)
 
 
@@ -188,7 +182,6 @@ def _of_commits(
 def _of_results(
     results: Sequence[IngestResult | WindowsResult], seen: FieldsSeen | None, met: Sequence[Incident]
 ) -> dict[str, Any]:
-    """What a run learned of records and columns, and what it tolerated."""
     changes = dict.fromkeys(change for result in results for change in result.column_changes)
     left_out = dict.fromkeys(name for result in results for name in result.columns_not_written)
     return {

@@ -46,7 +46,6 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def check_run_options(**options: Any) -> None:
-    """Checks the types."""
     for option, value in options.items():
         kind, example = _KINDS[option]
         is_unset = value is None and option not in {"spark", "verify_after"}

@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.settings.names import counted, first_few
+from dagster_kafka_flip.settings.names import first_few, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.changes import ChangeColumns, same_key
 from dagster_kafka_flip.table.mode import Scd2, Upsert
@@ -43,11 +43,7 @@ OTHER_OFFSETS = (ClusterChangedError, EndBeforePositionError, TopicRecreatedErro
 
 
 def check_keyed(
-    target: DeltaTarget,
-    decoder: Decoder,
-    tolerated: Collection[type[KafkaFlipError]] = (),
-    *,
-    has_transform: bool,
+    target: DeltaTarget, decoder: Decoder, tolerated: Collection[type[KafkaFlipError]] = (), *, has_transform: bool
 ) -> None:
     """Checks the options of a stream whose table has a key; does nothing if rows are appended."""
     if not target.key:
@@ -146,10 +142,9 @@ def check_same_offsets(
         or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
     )
     if other:
-        more = f" and {counted(len(other) - 1, 'more topic partition')}" if len(other) > 1 else ""
         raise ConfigurationError(
-            f"{other[0]}{more} is not the log that the rows of {target} come from, or it was truncated. Offsets decide "
-            "which record of a key is newer, so records of this log would count as older",
+            f"{first_of(other)} is not the log that the rows of {target} come from, or it was truncated. Offsets "
+            "decide which record of a key is newer, so records of this log would count as older",
             "Read the topic into a new table",
         )
 
@@ -166,7 +161,6 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    """The names of the columns that say where a change comes from, and what it does."""
     return ChangeColumns(
         topic=columns.name("topic"),
         partition=columns.name("partition"),

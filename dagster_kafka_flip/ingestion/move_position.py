@@ -7,7 +7,6 @@ table or a recreated topic.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -53,12 +52,8 @@ if TYPE_CHECKING:
 class Move:
     """A new position that is not committed yet.
 
-    Attributes:
-        before: The stream's previous state, if known from history; None if it never had a position.
-        unread: Where the records begin that the stream has not read yet; None if unknown.
-        problem: Why a run can't continue from `before`; None if it can.
-        document: Of the commit, but for its reason.
-        given_up: Topic partitions that the stream gives up.
+    `before` is the stream's state, if known; `unread` is where records begin that it has not read, None if unknown;
+    `problem` is why no run can continue there. The document has no reason yet.
     """
 
     before: EnumeratorState | None
@@ -69,7 +64,6 @@ class Move:
 
     @property
     def after(self) -> EnumeratorState:
-        """The stream's state after the move."""
         return self.document.state
 
     @property
@@ -163,11 +157,8 @@ def plan_move(
         unread = plan.beginning_offsets
     document = CommitDocument(
         stream=target.stream,
-        attempt=uuid.uuid4().hex,
-        run_id="",
         base_version=newest,
         anchor_version=fence,
-        splits=(),
         state=after,
         overrides_start=True,
         carried=None if last is None else last[1].routed(last[0].version),

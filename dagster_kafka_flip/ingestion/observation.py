@@ -58,7 +58,6 @@ class WindowsSeen:
 
 
 def windows_seen(metrics: Mapping[str, Any]) -> WindowsSeen | None:
-    """What a run's observation says of its windows; None if it says nothing."""
     if "stragglers" not in metrics:
         return None
     late: dict[int, int] = {}
@@ -95,17 +94,14 @@ class Observed:
 
     @classmethod
     def nothing(cls, why: str) -> Observed:
-        """Returns the counts of a batch about which nothing is known."""
         return cls(None, None, None, None, unknown=why, events=None)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole batch was counted."""
         return self.unknown is None
 
     @property
     def events_without_row(self) -> int | None:
-        """Number of records without a row, if values are changes of a database; None if unknown."""
         return None if self.events is None else sum(self.events.values())
 
 
@@ -291,10 +287,7 @@ class BatchObservation:
         ]
 
     def get(self, patience: float) -> Observed:
-        """Returns the counts. Call it only after the commit.
-
-        The metrics arrive with the commit or a moment later. A plan that Spark optimised away never yields any.
-        """
+        """Call it after the commit: the metrics come with it or later, or never if Spark optimised the plan away."""
         if not self._splits:
             return Observed(records=0, bytes=0, rejected=0)
         of_windows = {} if self.windows is None else observed_metrics(self.windows, patience)

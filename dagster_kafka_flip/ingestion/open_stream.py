@@ -7,7 +7,7 @@ position in one Delta commit. Everything after the commit only reports.
 from __future__ import annotations
 
 import functools
-import uuid
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -21,15 +21,10 @@ from dagster_kafka_flip.ingestion.batch_rows import run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
-from dagster_kafka_flip.ingestion.observation import (
-    NOTHING_REPORTED,
-    BatchObservation,
-    Observed,
-    observed_by_write,
-)
+from dagster_kafka_flip.ingestion.observation import NOTHING_REPORTED, BatchObservation, Observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult
-from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
+from dagster_kafka_flip.ingestion.run_spec import nothing_written, start_spark
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner, find_unreported
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.source import instants
@@ -81,7 +76,7 @@ class OpenStream:
         self._incidents = incidents
         self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
-        clock = Clock()
+        begun = time.monotonic()
         self._table = DeltaTable(session, spec.target, context.tolerated, record)
         self._letters = None
         if spec.dead_letters is not None:
@@ -106,7 +101,7 @@ class OpenStream:
             self.close()
             raise
         self.plan = self._planned.plan
-        self._plan_seconds = clock.lap()
+        self._plan_seconds = time.monotonic() - begun
         self._assigned: SplitAssignment | None = None
         self._until: Position | None = None
         self._columns: TableColumns | None = None
@@ -130,7 +125,6 @@ class OpenStream:
         return False
 
     def outcome(self) -> str:
-        """What the run has written so far."""
         return nothing_written(self._commits, 0 if self._letters is None else self._letters.landed)
 
     @property
@@ -141,7 +135,6 @@ class OpenStream:
 
     @property
     def has_more(self) -> bool:
-        """Whether the plan has unassigned splits."""
         return (
             self._planned.enumerator.has_pending
             and self._planner.needs_commit(self._planned)
@@ -149,16 +142,12 @@ class OpenStream:
         )
 
     def assign(self, until: Position | None = None) -> bool:
-        """Assigns the next batch; returns whether there is one."""
         self._until = until
         self._assigned = self._planned.enumerator.assign(self._spec.limits, until) if self.has_more else None
         return self._assigned is not None
 
     def land(self) -> None:
-        """Writes the assigned batch, if there is one.
-
-        After a conflict with another writer, what is left is planned again.
-        """
+        """Writes the assigned batch, if any; after a conflict with another writer, what is left is planned again."""
         landed = self._writer.write(self._batch, self.context.tolerated)
         if landed is None:
             return
@@ -213,7 +202,6 @@ class OpenStream:
             self._incidents.add(letters.take_incidents())
         document = CommitDocument(
             stream=self._spec.target.stream,
-            attempt=uuid.uuid4().hex,
             run_id=self._spec.run_id,
             base_version=anchor.table_version,
             anchor_version=anchor.version,
@@ -296,10 +284,7 @@ class OpenStream:
         self._writer.confirm(ask, "a batch", then, splits, committed, document)
 
     def finish(self) -> IngestResult:
-        """Returns the result and the new position.
-
-        Everything is committed: values that can't be read are omitted without an error.
-        """
+        """Everything is committed: values that can't be read are omitted without an error."""
         try:
             self._writer.finish(is_needed=not self.context.tolerated.isdisjoint(OTHER_OFFSETS))
             if self._letters is not None:
@@ -361,7 +346,6 @@ class OpenStream:
         )
 
     def close(self) -> None:
-        """Closes the connections to Kafka and to schema registries."""
         self._or_else(None, "could not close the source", self._planner.close)
         self._spec.decoder.close()
 

@@ -87,10 +87,7 @@ def read_watched(
     interval_seconds: float = INTERVAL_SECONDS,
     silence_seconds: float = SILENCE_SECONDS,
 ) -> Generator[None, None, None]:
-    """Logs a write's progress at each interval, or that it is still running. Short writes log nothing.
-
-    Errors of this log never affect the write, whose jobs have the tag.
-    """
+    """Logs a write's progress at each interval, or that it still runs. Errors of this never affect the write."""
     begin = logged_at = time.monotonic()
     records_now = records_read(spark, tag)
 
@@ -114,14 +111,12 @@ def read_watched(
 
 
 def measure_incidents(spec: RunSpec, incidents: Iterable[Incident]) -> None:
-    """Records tolerated errors."""
     for incident in incidents:
         spec.metrics.record("incidents", 1, error_type=incident.error)
         spec.metrics.record("lost_offsets", incident.lost_offsets, error_type=incident.error)
 
 
 def measure_result(spec: RunSpec, result: IngestResult) -> None:
-    """Records what a run of a stream left, and the errors that it tolerated."""
     measure_incidents(spec, result.incidents)
     lag: Counter[str] = Counter()
     for tp, end in result.plan.end_offsets.items():

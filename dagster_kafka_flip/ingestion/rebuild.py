@@ -7,7 +7,7 @@ import logging
 import uuid
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
@@ -79,7 +79,6 @@ def rebuild(
     transform: Callable[[DataFrame], DataFrame] | None = None,
     dead_letters: DeadLetters | None = None,
     limits: Limits | None = None,
-    logger: logging.Logger | logging.LoggerAdapter[Any] | None = None,
 ) -> Rebuilt:
     """Reads a topic from its beginning into another table, and then replaces the stream's own rows with these.
 
@@ -89,7 +88,6 @@ def rebuild(
     The rows of the table have a key. `staging` is the path or name of the other table, which is created, and not used
     after that. Dead letters have `<stream>-rebuild` in their column `stream`.
     """
-    log = logger or _logger
     beside = table.model_copy(update={"table": staging, "stream": f"{table.stream}-rebuild"})
     if not table.key:
         msg = f"the rows of {table} have no key, so it can't be rebuilt next to other writers; use a new table"
@@ -117,7 +115,11 @@ def rebuild(
         update={"starting_offsets": OffsetsInitializer.earliest(), "commit_offsets": False, "max_drift": None}
     )
     there = _check_has_everything(from_earliest, table)
-    _check_same_logs(from_earliest, target, table)
+    anchor = target.anchor()
+    if anchor is not None and anchor.state is not None:
+        # The stream's logs must still be those of its position: the rows of others can't be put in place.
+        with with_fitting_advice(table):
+            from_earliest.plan_once(SplitEnumeratorContext(), anchor.state)
     # Numbers: by the time of the plan, "earliest" may be a later record.
     from_the_beginning = from_earliest.model_copy(
         update={"starting_offsets": OffsetsInitializer.specific_offsets(dict.fromkeys(there, 0))}
@@ -131,7 +133,7 @@ def rebuild(
         dead_letters=dead_letters,
         # All of it: a part of the topic can't be put in place.
         limits=(limits or Limits()).model_copy(update={"max_batches": None}),
-        log=log,
+        log=_logger,
     )
     try:
         run_stream(spec, known=None, verify_after=timedelta(0))
@@ -150,7 +152,7 @@ def rebuild(
         msg = f"{table} was not rebuilt; this is a bug"
         raise TableError(msg)
     committed, document = done
-    _notify(connected, document.state, log)
+    _notify(connected, document.state)
     with outcome(is_committed(committed.version)):
         return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
@@ -170,11 +172,6 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
             f"{beside} was not created to rebuild {table}, so it may have rows of another table",
             "Name another staging table; the command creates it",
         )
-    _check_unused(target, made, table, beside)
-    return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
-
-
-def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: DeltaTarget) -> None:
     reason = _reason(beside, made)
     for commit, document in documented(target.history() or (), table.stream):
         if document.reason == reason:
@@ -182,6 +179,7 @@ def _check_unused(target: DeltaTable, made: DeltaTable, table: DeltaTarget, besi
                 f"{beside} already replaced the rows of {table}, in version {commit.version}",
                 "To rebuild the table once more, drop this staging table, or name another one",
             )
+    return {mark: found[mark] for mark in (_REBUILDS, _REBUILD)}
 
 
 def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection[TopicPartition]:
@@ -199,16 +197,7 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
     return plan.beginning_offsets
 
 
-def _check_same_logs(source: KafkaSource, target: DeltaTable, table: DeltaTarget) -> None:
-    """Checks that the stream's logs are still those of its position: the rows of others can't be put in place."""
-    anchor = target.anchor()
-    if anchor is None or anchor.state is None:
-        return
-    with with_fitting_advice(table):
-        source.plan_once(SplitEnumeratorContext(), anchor.state)
-
-
-def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+def _notify(source: KafkaSource, state: EnumeratorState) -> None:
     """Commits the new position to the consumer group, as a run does; a failure does not affect the rebuilt rows."""
     if not source.commit_offsets:
         return
@@ -217,7 +206,7 @@ def _notify(source: KafkaSource, state: EnumeratorState, log: logging.Logger | l
             enumerator.start()
             enumerator.notify_checkpoint_complete()
     except Exception as error:  # noqa: BLE001 - the rows are replaced, even if reporting it fails
-        log.warning("the rows are replaced, but committing to the consumer group failed: %s", error)
+        _logger.warning("the rows are replaced, but committing to the consumer group failed: %s", error)
 
 
 def _replacement(
@@ -233,12 +222,9 @@ def _replacement(
     _check_only_own(target, offset)
     document = CommitDocument(
         stream=table.stream,
-        attempt=uuid.uuid4().hex,
-        run_id="",
         base_version=anchor.table_version,
         anchor_version=anchor.version,
         after=anchor.attempt,
-        splits=(),
         # The time that runs have reached is theirs: the rebuild has not looked for it.
         state=built.state if anchor.state is None else replace(built.state, watermark=anchor.state.watermark),
         overrides_start=True,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from dagster_kafka_flip.formats.fields import merge_fields
 from dagster_kafka_flip.source.incident import lost_offsets, total
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.schema import comments, names_and_types
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -85,12 +84,14 @@ class TableResult:
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Names and types of the table's columns, if Spark was started."""
-        return names_and_types(self.written)
+        fields = () if self.written is None else self.written.struct.fields
+        return tuple((each.name, each.dataType.simpleString()) for each in fields)
 
     @property
     def comments(self) -> Mapping[str, str]:
         """The comment of each column that has one, if Spark was started."""
-        return comments(self.written)
+        fields = () if self.written is None else self.written.struct.fields
+        return {each.name: str(text) for each in fields if (text := (each.metadata or {}).get("comment")) is not None}
 
     @property
     def column_changes(self) -> tuple[str, ...]:

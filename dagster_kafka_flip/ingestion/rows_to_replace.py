@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
-from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
 from dagster_kafka_flip.table.change_errors import place as record_place
@@ -29,14 +29,13 @@ from dagster_kafka_flip.table.window_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.api import SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.split import TopicPartition
     from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsState
 
@@ -103,14 +102,13 @@ class RowsToReplace:
             self._log.warning(
                 "%s has windows of %s, which this run does not read: their rows are unchanged",
                 self._target,
-                _listed(scope.kept),
+                first_of(sorted(scope.kept)),
             )
         topic, partition = self._names.name("topic"), self._names.name("partition")
         predicate = windows_predicate(windows, self._rules.column, scope, topic, partition)
         return ReplacedRows(scope, predicate)
 
     def needed_columns(self, scope: Scope) -> list[str]:
-        """Returns the columns that tell the rows of a scope from others."""
         if scope.topics is None:
             return []
         return [self._names.name("topic"), *([self._names.name("partition")] if scope.needs_partitions else [])]
@@ -124,9 +122,9 @@ class RowsToReplace:
             )
         properties = ", ".join(literal(f"{TOPIC_PROPERTY}{topic}") for topic in sorted({tp.topic for tp in scope.kept}))
         return WindowsChangedError(
-            f"the table {self._target} has windows of {_listed(scope.kept)}, which this run does not read, and no "
-            f"column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows that this "
-            "run does not write again",
+            f"the table {self._target} has windows of {first_of(sorted(scope.kept))}, which this run does not read, "
+            f"and no column {' and '.join(needed)} to distinguish their rows: replacing a window would remove rows "
+            "that this run does not write again",
             "Add them to the source; or use another table and keep the column there; or, if these rows may be removed: "
             f"ALTER TABLE {self._target.identifier} UNSET TBLPROPERTIES ({properties})",
         )
@@ -251,18 +249,12 @@ class RowsToReplace:
             )
 
     def repaired_columns(self) -> dict[str, str]:
-        """Returns the repaired table's column names by their meaning."""
         return {
             "topic": self._names.name("topic"),
             "partition": self._names.name("partition"),
             "offset": self._names.name("offset"),
             "time": self._rules.time_column or self._rules.event_time or self._names.name("timestamp"),
         }
-
-
-def _listed(partitions: Collection[TopicPartition]) -> str:
-    first, *others = sorted(partitions)
-    return str(first) if not others else f"{first} and {counted(len(others), 'more topic partition')}"
 
 
 def check_keeps(rows: DataFrame, columns: list[str]) -> None:

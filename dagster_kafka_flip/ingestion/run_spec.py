@@ -38,18 +38,6 @@ def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
     return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 
-class Clock:
-    """Starts when created."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Seconds since the last call."""
-        last, self._last = self._last, time.monotonic()
-        return self._last - last
-
-
 @dataclass(frozen=True)
 class RunSpec:
     """Source (with a connection), target and options of one run; see `ingest`."""
@@ -73,7 +61,6 @@ class RunSpec:
 
     @property
     def metrics(self) -> Metrics:
-        """The metrics of this stream's runs."""
         return Metrics({"table": str(self.target), "stream": self.target.stream})
 
     def records(self, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
@@ -81,7 +68,6 @@ class RunSpec:
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec:
-        """The spec with the reader schemas of this run, from the registries of its formats."""
         if not self.decoder.registered:
             return self
         may_lack = SchemaNotFoundError in self.tolerated
@@ -104,7 +90,6 @@ class RunSource:
 
     @property
     def first(self) -> KafkaSource:
-        """The source of the first plan."""
         return self.overriding or self.source
 
     def stop_at(self, stop: Position) -> None:
@@ -118,13 +103,13 @@ class RunSource:
 
 def start_spark(spec: RunSpec, context: SplitEnumeratorContext) -> tuple[SparkSession, float, str | None]:
     """Returns the session of a run, the seconds until it was available, and the address of its UI, if any."""
-    clock = Clock()
+    begun = time.monotonic()
     keep_interrupts()
     spec.log.info("starting Spark")
     session = spec.spark()
     # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
     check_alive(session)
-    seconds = clock.lap()
+    seconds = time.monotonic() - begun
     context.current_parallelism = parallelism(session)
     ui = ui_address(session)
     log_with_fields(spec.log, "Spark started", ui=ui, parallelism=context.current_parallelism, seconds=seconds)

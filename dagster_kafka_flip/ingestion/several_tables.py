@@ -46,7 +46,6 @@ class SharedRead:
         self._kept: dict[tuple[KafkaPartitionSplit, ...], DataFrame] | None = None
 
     def __call__(self, source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-        """As `read`."""
         if self._kept is None:
             return read(source, spark, assignment)
         splits = assignment.plan.splits
@@ -55,11 +54,9 @@ class SharedRead:
         return self._kept[splits]
 
     def keep(self) -> None:
-        """Starts caching."""
         self._kept = {}
 
     def release(self) -> None:
-        """Releases the cache."""
         for frame in (self._kept or {}).values():
             frame.unpersist()
         self._kept = None
@@ -89,23 +86,6 @@ def ingest_tables(
     log: logging.Logger | logging.LoggerAdapter[Any],
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
-    """Ingests a source into several tables, each from its own position to the same stop, exactly once."""
-    with measured_runs({name: table.spec.metrics for name, table in tables.items()}) as outcomes:
-        ended = _ingested(tables, verify_after, log, starting_offsets)
-        for name, result in ended.results.items():
-            outcomes[name].outcome = "idle" if result.is_idle else "committed"
-            measure_result(tables[name].spec, result)
-        for name, error in ended.failures.items():
-            outcomes[name] = RunOutcome.of(error)
-    return ended
-
-
-def _ingested(
-    tables: Mapping[str, TableRun],
-    verify_after: timedelta,
-    log: logging.Logger | logging.LoggerAdapter[Any],
-    starting_offsets: OffsetsInitializer | None,
-) -> TablesResult:
     shared = SharedRead()
     runs = {
         name: StreamRun(
@@ -117,20 +97,26 @@ def _ingested(
         for name, table in tables.items()
     }
     results: dict[str, IngestResult] = {}
-    with outcome(nothing_written(0)):
-        for name, run in runs.items():
-            if (idle := run.idle(verify_after)) is not None:
-                results[name] = idle
-    busy = {name: run for name, run in runs.items() if name not in results}
-    if not busy:
-        return TablesResult(results, {})
-    with outcome(nothing_written(0)):
-        next(iter(busy.values())).discover()
-    with contextlib.closing(TablesInStep(busy, shared, log)) as in_step:
-        in_step.open()
-        in_step.land()
-        results |= in_step.finish()
-    return TablesResult({name: results[name] for name in tables if name in results}, in_step.failures)
+    failures: dict[str, Exception] = {}
+    with measured_runs({name: table.spec.metrics for name, table in tables.items()}) as outcomes:
+        with outcome(nothing_written(0)):
+            for name, run in runs.items():
+                if (idle := run.idle(verify_after)) is not None:
+                    results[name] = idle
+            if busy := {name: run for name, run in runs.items() if name not in results}:
+                next(iter(busy.values())).discover()
+        if busy:
+            with contextlib.closing(TablesInStep(busy, shared, log)) as in_step:
+                in_step.open()
+                in_step.land()
+                results |= in_step.finish()
+            failures = in_step.failures
+        for name, result in results.items():
+            outcomes[name].outcome = "idle" if result.is_idle else "committed"
+            measure_result(tables[name].spec, result)
+        for name, error in failures.items():
+            outcomes[name] = RunOutcome.of(error)
+    return TablesResult({name: results[name] for name in tables if name in results}, failures)
 
 
 class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgument] - not subscriptable in 3.10
@@ -175,7 +161,6 @@ class TablesInStep:
             self._land(behind, until)
 
     def finish(self) -> dict[str, IngestResult]:
-        """The results by table."""
         results: dict[str, IngestResult] = {}
         for name, stream in list(self._streams.items()):
             self._step(name, lambda name=name, stream=stream: results.update({name: stream.finish()}))

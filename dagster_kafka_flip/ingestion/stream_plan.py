@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
-from dagster_kafka_flip.ingestion.keyed_stream import (
-    OTHER_OFFSETS,
-    check_same_offsets,
-    reaching,
-    with_fitting_advice,
-)
+from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS, check_same_offsets, reaching, with_fitting_advice
 from dagster_kafka_flip.ingestion.result import UnreportedCommits
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -95,7 +90,8 @@ class StreamPlanner:
                 return self._checked(StreamPlan(anchor, source, enumerator, plan))
         if anchor.state is None:
             self._table.check_takes_streams()
-            enumerator, plan = self._begin_again(source, anchor.undone_start) or self._begin_anew(source)
+            start = anchor.undone_start
+            enumerator, plan = self._begin_anew(source) if start is None else self._begin_again(source, start)
         else:
             state = reaching(anchor.state, self._spec.target.key) or anchor.state
             enumerator = source.restore_enumerator(self._context, state)
@@ -108,10 +104,7 @@ class StreamPlanner:
         return planned
 
     def plan_again(self, planned: StreamPlan, source: KafkaSource) -> StreamPlan:
-        """Plans again after a conflict.
-
-        If the position has not changed, the enumerator continues with the splits that it was given back.
-        """
+        """If the position has not changed, the enumerator continues with the splits that it was given back."""
         anchor = self._settled_anchor()
         state = planned.enumerator.snapshot_state()
         before = planned.anchor
@@ -173,11 +166,9 @@ class StreamPlanner:
         return enumerator, plan
 
     def _begin_again(
-        self, source: KafkaSource, undone_start: EnumeratorState | None
-    ) -> tuple[KafkaSourceEnumerator, ReadPlan] | None:
+        self, source: KafkaSource, undone_start: EnumeratorState
+    ) -> tuple[KafkaSourceEnumerator, ReadPlan]:
         """First plan of a stream whose commits a RESTORE has undone: from where it began, as what it landed is gone."""
-        if undone_start is None:
-            return None
         enumerator = source.restore_enumerator(self._context, undone_start)
         plan = self._start(enumerator)
         self._spec.log.warning(
@@ -210,10 +201,7 @@ class StreamPlanner:
         return plan
 
     def _may_have_another_log(self, last: Anchor) -> bool:
-        """Whether the last commit may have records of another log already: tolerated, they would land twice.
-
-        The log may have changed between plan and read of that commit, and its run died before it asked.
-        """
+        """If the log changed between plan and read, and the run died before it asked: tolerated, records land twice."""
         reported = self._reported
         # After a RESTORE there is no transaction version: the last commit may be gone.
         if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
@@ -294,11 +282,7 @@ _SHOWN = 3
 def check_nothing_is_skipped(
     recorded: EnumeratorState, plan: ReadPlan, start: OffsetsInitializer, target: DeltaTarget
 ) -> None:
-    """Rejects a new stream that would skip records after the old stream's position.
-
-    These records were never written, and nothing would show that they are missing. Records deleted by retention are not
-    counted.
-    """
+    """Those records were never written, and nothing would show it. What retention has deleted is not counted."""
     continues_at = {
         # A new topic partition would have been read from the beginning.
         tp: min(max(recorded.position.get(tp, beginning), beginning), plan.end_offsets[tp])
@@ -327,7 +311,6 @@ def find_unreported(
     reported: int,
     log: logging.Logger | logging.LoggerAdapter[Any],
 ) -> UnreportedCommits | None:
-    """Returns the stream's commits after the last reported one; None if there are none."""
     # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1
     if anchor.state is None or anchor.version <= reported:
@@ -349,7 +332,6 @@ def find_unreported(
 
 
 def unreported_commits(commits: Iterable[Commit], stream: str, reported: int) -> UnreportedCommits | None:
-    """Summarizes the stream's commits after the last reported one; None if there are none."""
     # A run lands the records of a commit that a RESTORE has undone again, and reports them itself.
     fresh = itertools.takewhile(lambda commit: commit.version > reported, commits_that_count(commits))
     # Excludes manual moves, whose result the user has already seen.

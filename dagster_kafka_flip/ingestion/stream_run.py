@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from dagster_kafka_flip.errors import ClusterUnreachableError, KafkaFlipError, o
 from dagster_kafka_flip.ingestion.keyed_stream import with_fitting_advice
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.result import IngestResult
-from dagster_kafka_flip.ingestion.run_spec import Clock, RunSource, nothing_written
+from dagster_kafka_flip.ingestion.run_spec import RunSource, nothing_written
 from dagster_kafka_flip.ingestion.tolerance import Incidents
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -36,7 +37,6 @@ def run_stream(
     starting_offsets: OffsetsInitializer | None = None,
     reported: int | None = None,
 ) -> IngestResult:
-    """Ingests a source for an existing run spec; see `ingest`."""
     run = StreamRun(spec, known, starting_offsets, reported)
     with measured_run(spec.metrics) as measured:
         with outcome(run.outcome):
@@ -81,7 +81,6 @@ class StreamRun:
         self._stream: OpenStream | None = None
 
     def outcome(self) -> str:
-        """What the run has written so far."""
         return nothing_written(0) if self._stream is None else self._stream.outcome()
 
     def idle(self, verify_after: timedelta) -> IngestResult | None:
@@ -95,7 +94,7 @@ class StreamRun:
             or not _is_fresh(spec, known, verify_after)
         ):
             return None
-        clock = Clock()
+        begun = time.monotonic()
         try:
             with with_fitting_advice(spec.target):
                 plan = source.plan_once(self.context, known.state)
@@ -107,7 +106,7 @@ class StreamRun:
                 "the last known position does not match the log (%s); reading the table", type(error).__name__
             )
             return None
-        seconds = clock.lap()
+        seconds = time.monotonic() - begun
         self._is_reachable = True
         confirmed = idle_position(spec, source, known, plan)
         if confirmed is None:
@@ -153,7 +152,6 @@ class StreamRun:
         return self._stream
 
     def stop_at(self, stop: Position) -> None:
-        """Sets the stop offsets of later plans; topic partitions without one are not read."""
         self._reads.stop_at(stop)
 
 
@@ -172,10 +170,7 @@ def _is_fresh(spec: RunSpec, known: KnownPosition, verify_after: timedelta) -> b
 
 
 def idle_position(spec: RunSpec, source: KafkaSource, known: KnownPosition, plan: ReadPlan) -> KnownPosition | None:
-    """Returns the position of a run that has nothing to do; None if it has, or if the table's log contradicts the copy.
-
-    If the log can't be read without Spark, the table's number of rows is unknown.
-    """
+    """None if there is something to do, or the table's log contradicts the copy; unread, it tells no rows."""
     if not plan.changes_nothing(known.state):
         return None
     # The plan has compared the leaders' epochs, so that the next run need not.

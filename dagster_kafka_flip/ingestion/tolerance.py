@@ -57,7 +57,6 @@ CHECKS: dict[type[KafkaFlipError], str | None] = {
 
 
 def tolerated_errors(tolerate: Iterable[type[KafkaFlipError]]) -> frozenset[type[KafkaFlipError]]:
-    """Validates the `tolerate` option."""
     check_errors(tolerate)
     tolerated = frozenset(tolerate)
     for error in tolerated:
@@ -81,7 +80,6 @@ def check_errors(tolerate: object) -> None:
 
 
 def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
-    """Returns error classes by name."""
     found: list[type[KafkaFlipError]] = []
     can_be = sorted(each.__name__ for each in CHECKS)
     for name in names:
@@ -93,7 +91,6 @@ def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
 
 
 def log_tolerated(log: logging.Logger | logging.LoggerAdapter[Any], incident: Incident) -> None:
-    """Warns of an error that is tolerated."""
     log.warning("tolerated %s: %s", incident.error, incident.message)
 
 
@@ -107,7 +104,6 @@ class Incidents:
         self._committed = 0
 
     def add(self, incidents: Iterable[Incident]) -> None:
-        """Adds and logs those that are new."""
         for incident in incidents:
             if incident.message not in self._met:
                 self._met[incident.message] = incident
@@ -115,7 +111,6 @@ class Incidents:
 
     @property
     def all(self) -> tuple[Incident, ...]:
-        """All of the run."""
         return tuple(self._met.values())
 
     @property
@@ -124,5 +119,4 @@ class Incidents:
         return self.all[self._committed :]
 
     def commit(self) -> None:
-        """Marks all as recorded in a commit."""
         self._committed = len(self._met)

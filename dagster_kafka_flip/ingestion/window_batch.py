@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,7 @@ from dagster_kafka_flip.ingestion.observation import Observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_incidents
 from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
-from dagster_kafka_flip.ingestion.run_spec import Clock, nothing_written, start_spark
+from dagster_kafka_flip.ingestion.run_spec import nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import counted, first_few
@@ -131,10 +132,10 @@ class WindowRun:
         return self._result(batch)
 
     def _batch(self, windows: tuple[Window, ...]) -> Batch[_Batch]:
-        clock = Clock()
+        begun = time.monotonic()
         before, plan = self._plan(windows)
         plan = self._first_part(plan)
-        plan_seconds = clock.lap()
+        plan_seconds = time.monotonic() - begun
         scoped, plan = self._to_replace.of(before, plan)
         for incident in plan.incidents:
             log_tolerated(self._spec.log, incident)

@@ -46,10 +46,7 @@ _FETCH_BYTES_PER_OFFSET = 128
 
 
 def read(source: KafkaSource, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-    """Returns a lazy DataFrame of the records in an assignment's splits.
-
-    Spark divides large splits itself, by the same arithmetic; `coalesce` groups small ones without a shuffle.
-    """
+    """Spark divides large splits itself, by the same arithmetic; `coalesce` groups small ones without a shuffle."""
     tasks = assignment.task_plan
     frames: list[DataFrame] = []
     if tasks.divided:
@@ -99,5 +96,4 @@ def reader_options(
 
 
 def no_records(spark: SparkSession) -> DataFrame:
-    """The DataFrame of a batch without splits."""
     return spark.createDataFrame([], RECORD_SCHEMA)

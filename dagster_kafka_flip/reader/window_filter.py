@@ -69,10 +69,7 @@ class WindowFilter:
         return self._event_time is not None
 
     def number(self, records: DataFrame) -> DataFrame:
-        """Adds each record's window number (null if in none) and related flags.
-
-        The records are as read; if `is_by_value`, decoded and with the log's fields.
-        """
+        """Adds each record's window number, null if in none, and flags. If `is_by_value`, the records are decoded."""
         from pyspark.sql import functions as f
 
         topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
@@ -118,7 +115,6 @@ class WindowFilter:
         ]
 
     def inside(self, numbered: DataFrame) -> DataFrame:
-        """The records that are in a window."""
         return numbered.where(f"{WINDOW} IS NOT NULL").drop(_LATE, _STRAGGLER, _TIMELESS)
 
     def labelled(self, rows: DataFrame, column: str) -> DataFrame:

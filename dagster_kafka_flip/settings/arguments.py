@@ -21,13 +21,7 @@ T = TypeVar("T")
 
 
 def refuse_unnamed(what: str, unnamed: Collection[object], names: Collection[str]) -> None:
-    """Checks that all options are given by name.
-
-    Args:
-        what: Name of the called function.
-        unnamed: Values without a name. The error does not show them: they may be secrets.
-        names: Names of the options.
-    """
+    """Checks that all options are given by name. The error does not show the values: they may be secrets."""
     if unnamed:
         example = next((f"{name}=..." for name in names), "")
         raise ConfigurationError(f"{what} takes keyword arguments only: write {what}({example})")
@@ -48,13 +42,7 @@ def check_methods(builder: type[T]) -> type[T]:
 def check_options(
     options: Iterable[str] = (), *, inside: Mapping[str, type[BaseModel]] | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Like `check_arguments`, for a function that takes settings, or the names of a TypedDict as `**options`.
-
-    Args:
-        options: The names of the TypedDict.
-        inside: Parameters that take settings, with the class of each: an error about an unknown option says which of
-            them has it.
-    """
+    """Also for a TypedDict's names, as `**options`. `inside` are parameters that take settings, for the error."""
     return lambda function: _checked(function, tuple(options), inside or {})
 
 
@@ -92,7 +80,6 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseModel]]) -> str:
-    """Describes an unknown option, and where it belongs if it is a setting."""
     settings: dict[str, str] = {}
     for parameter, model in inside.items():
         required = [f"{field}=..." for field, each in model.model_fields.items() if each.is_required()]
@@ -110,14 +97,7 @@ def _unknown(name: str, names: Collection[str], inside: Mapping[str, type[BaseMo
 
 
 def expect(option: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
-    """Checks the type of an option that is not a field of Settings.
-
-    Args:
-        option: The option's name.
-        value: The given value. The error does not show it: it may be a secret.
-        kinds: The allowed types.
-        example: An example of a valid value.
-    """
+    """Checks an option that is not a field of Settings. The error does not show the value: it may be a secret."""
     if isinstance(value, kinds):
         return
     names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def refuse_lookalike(field: FieldInfo, value: object) -> None:
-    """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration.
-
-    Raises:
-        PydanticKnownError: The value has another type.
-    """
+    """Rejects values that pydantic would convert: true for 1, and a number or a string for a duration."""
     kinds = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, bool) and bool not in kinds:
         for kind in {int, float} & kinds:
@@ -96,7 +92,6 @@ _PLAIN = {
 
 
 def plain_problem(problem: Any) -> str:
-    """Describes the problem of one field, in plain words."""
     if problem["type"] == "model_type":
         return f"expected {problem['ctx']['class_name']}"
     text: str = _PLAIN.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")

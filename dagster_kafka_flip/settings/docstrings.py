@@ -9,7 +9,6 @@ from collections import defaultdict
 
 
 def entries(of: object) -> dict[str, str]:
-    """Returns name and text of each entry in Args and Attributes."""
     # Python leaves out docstrings under -OO. Elsewhere one that is missing is an error.
     found: dict[str, str] = defaultdict(str) if sys.flags.optimize > 1 else {}
     for section in re.findall(r"^(?:Args|Attributes):\n((?:(?: .*)?\n?)*)", inspect.getdoc(of) or "", re.MULTILINE):

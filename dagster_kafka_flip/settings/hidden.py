@@ -26,7 +26,6 @@ _LOGIN = re.compile(r"//[^/@]*@")
 
 
 def is_credential(name: str) -> bool:
-    """Whether a setting's name says that its value is a credential."""
     return re.search(CREDENTIALS, name) is not None
 
 

@@ -22,10 +22,7 @@ def check_column_names(option: str, names: Sequence[str]) -> None:
 
 
 def twice(names: Iterable[str]) -> str | None:
-    """Returns the first column name that was there before; None if there is none.
-
-    Spark and Delta compare names case-insensitively.
-    """
+    """The first column name that was there before: Spark and Delta compare them case-insensitively."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -34,10 +31,20 @@ def twice(names: Iterable[str]) -> str | None:
     return None
 
 
+def listed(names: str) -> frozenset[str]:
+    """The names in a text, with commas between them."""
+    return frozenset(" ".join(name.split()) for name in names.split(","))
+
+
 def first_few(things: Iterable[object], most: int = 5, between: str = ", ") -> str:
-    """The first things, and the number of the others."""
     listed = list(things)
     return between.join(map(str, listed[:most])) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
+
+
+def first_of(things: Sequence[object]) -> str:
+    """The first of some topic partitions, and the number of the others."""
+    more = f" and {counted(len(things) - 1, 'more topic partition')}" if len(things) > 1 else ""
+    return f"{things[0]}{more}"
 
 
 def counted(number: int, what: str) -> str:
@@ -56,10 +63,7 @@ def near_names(name: str, names: Collection[str]) -> str:
 
 
 def meant_by(name: str, names: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:
-    """Returns valid names similar to an unknown one, most similar first, ignoring case.
-
-    If none of them begins with it, those that do count as more similar.
-    """
+    """Valid names similar to an unknown one, ignoring case; if none begins with it, those that do come first."""
     written, wanted = {each.lower(): each for each in names}, name.lower()
     near = difflib.get_close_matches(wanted, written, most, likeness)
     if len(wanted) >= _LEAST_START and not any(each.startswith(wanted) for each in near):

@@ -12,11 +12,7 @@ _EXAMPLE = '{"connector": "kafka", "topic": "orders", "scan.startup.mode": "earl
 
 
 def check_texts(options: Mapping[Any, Any]) -> None:
-    """Checks that table options are a mapping of strings.
-
-    Args:
-        options: The options. An error does not show their values: they may be secrets.
-    """
+    """Checks that all are strings. The error does not show the values: they may be secrets."""
     expect("options", options, Mapping, _EXAMPLE)
     for name, value in options.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -25,7 +21,6 @@ def check_texts(options: Mapping[Any, Any]) -> None:
 
 
 def truth(name: str, text: str) -> bool:
-    """Reads a yes or no."""
     lowered = text.strip().lower()
     if lowered not in {"true", "false"}:
         raise refused(name, f"expected true or false, not {text!r}")
@@ -33,7 +28,6 @@ def truth(name: str, text: str) -> bool:
 
 
 def texts_of(name: str, text: str) -> tuple[str, ...]:
-    """Reads a list."""
     found = tuple(each.strip() for each in text.split(";"))
     if not all(found):
         raise refused(name, f"expected names with semicolons between them, such as a;b, not {text!r}")
@@ -41,5 +35,4 @@ def texts_of(name: str, text: str) -> tuple[str, ...]:
 
 
 def refused(name: str, why: str) -> ConfigurationError:
-    """Creates the error about an option."""
     return ConfigurationError(f"table option {name!r}: {why}")

@@ -12,7 +12,7 @@ returning a watermark that no record has reached.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.plan import proportional_shares
@@ -28,28 +28,19 @@ if TYPE_CHECKING:
 _PRECISION = 64
 
 
-class Alignment(NamedTuple):
-    """Where to stop, and the event time that every busy topic partition reaches then; None if none is busy."""
-
-    stopping_offsets: Position
-    watermark: int | None
-
-
-def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times) -> Alignment:
-    """Shortens splits that lead the slowest by more; topic partitions with nothing to read do not hold back others."""
+def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times) -> tuple[Position, int | None]:
+    """Where to stop, and the event time that each busy topic partition reaches then; idle ones hold back no other."""
     stops = {split.topic_partition: split.stopping_offset for split in splits}
     reached = times_reached(stops, times, precision_ms=max(1, max_drift_ms // _PRECISION))
     if not reached:
-        return Alignment(stops, None)
+        return stops, None
     _check_are_records({tp: found.offset for tp, found in reached.items()}, times)
     slowest = min(found.timestamp_ms for found in reached.values())
     # The first offset that is too late: all earlier ones are within the drift.
     found = times.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
     too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
     _check_are_records(too_late, times)
-    return Alignment(
-        {each.topic_partition: each.within(too_late.get(each.topic_partition)) for each in splits}, slowest
-    )
+    return {each.topic_partition: each.within(too_late.get(each.topic_partition)) for each in splits}, slowest
 
 
 def _check_are_records(offsets: Position, times: Times) -> None:
@@ -65,10 +56,7 @@ def _check_are_records(offsets: Position, times: Times) -> None:
 
 
 def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
-    """The highest timestamp before an offset of each topic partition, and the first offset with it.
-
-    Omits those without a record before it. Results may be too low by the precision, and are never too high.
-    """
+    """The highest timestamp before each offset, if any record is; may be too low by the precision, never too high."""
     highest = times.max_timestamps(offsets)
     first = times.entries_for_times(dict.fromkeys(highest, 0))
     there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]

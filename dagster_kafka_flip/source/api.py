@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 class SplitEnumeratorContext:
     """Context of the run that an enumerator works for.
 
-    Attributes:
-        current_parallelism: Number of tasks that can read in parallel.
-        record_bytes: Average size in bytes of the stream's records so far (key and value); None if unknown.
-        tolerated: Errors that the enumerator does not raise: it continues and adds an incident to the plan.
-        log: The run's log; None for the modules' own.
-        table: The table, for commands in errors.
-        stream: The stream, for the same.
-        servers: The cluster's addresses, for the same.
+    `record_bytes` is the average size of the stream's records so far, key and value. Errors that are `tolerated` become
+    incidents of the plan. `table`, `stream` and `servers` are for commands in errors.
     """
 
     current_parallelism: int = 1
@@ -40,7 +34,6 @@ class SplitEnumeratorContext:
     servers: str = SERVERS
 
     def assignment(self, plan: ReadPlan) -> SplitAssignment:
-        """Assigns a batch to tasks."""
         return SplitAssignment(plan, plan_tasks(plan.splits, self.current_parallelism))
 
 

@@ -42,10 +42,7 @@ class BrokenLogs(NamedTuple):
 def broken_logs(
     position: Position, cut_off: CutOff, same_topics: Collection[str], log: Log, furthest: Position | None = None
 ) -> list[BrokenLogs]:
-    """Finds all logs that don't continue at a position, or don't reach the furthest one as they did.
-
-    Of other than the same topics, the ids may have changed.
-    """
+    """Logs that don't continue at a position, or don't reach the furthest as they did; `same_topics` by their ids."""
     beginning, ends = log.beginning_offsets(position), log.high_watermarks
     overtaken = [tp for tp, at in sorted(position.items()) if at < beginning[tp]]
     # Uses the high watermark, not the end offset: an open transaction must not look like a truncation.
@@ -166,7 +163,6 @@ def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:
 
 
 def check_planned(starts: Position, stops: Position, cut_off: CutOff, log: Log) -> None:
-    """Checks that logs still have what was planned."""
     # No start is told: the splits need not begin at the stream's position, and other logs may be broken, too.
     beginning, ends = log.beginning_offsets(starts), log.high_watermarks
     then = "The stream's next run plans anew from its position"

@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     TopicNotFoundError,
 )
+from dagster_kafka_flip.settings.names import listed
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -49,7 +50,6 @@ class BrokerErrors:
         self._errors: dict[tuple[str, str], tuple[float, str]] = {}
 
     def add(self, error: confluent_kafka.KafkaError) -> None:
-        """Takes an error from librdkafka's callback."""
         name, text = error.name(), error.str()
         _logger.debug("librdkafka: %s: %s", name, text)
         # "All brokers are down" only summarizes earlier, more specific errors.
@@ -63,7 +63,6 @@ class BrokerErrors:
         self._errors.clear()
 
     def reason(self, otherwise: str) -> str:
-        """The reason of a failure."""
         if self.last is None and ("_ALL_BROKERS_DOWN", "") in self._errors:
             return UNANSWERED
         why = self.last or otherwise
@@ -143,31 +142,17 @@ def _reason(text: str) -> str:
 
 
 # What the codes of Kafka and librdkafka mean for a request. After all others, the cluster has failed to return it.
-_GONE, _UNREACHABLE, _UNANSWERED, _TRANSIENT = "gone", "unreachable", "unanswered", "transient"
-_MEANINGS = {
-    "UNKNOWN_TOPIC_OR_PART": _GONE,
-    "_RESOLVE": _UNREACHABLE,
-    "_AUTHENTICATION": _UNREACHABLE,
-    "_SSL": _UNREACHABLE,
-    # A retry may find another broker, or another leader.
-    "_TRANSPORT": _UNANSWERED,
-    "_TIMED_OUT": _UNANSWERED,
-    "_ALL_BROKERS_DOWN": _UNANSWERED,
-    "_TIMED_OUT_QUEUE": _UNANSWERED,
-    "REQUEST_TIMED_OUT": _UNANSWERED,
-    # librdkafka's names for a connection that breaks during a request.
-    "_NOENT": _UNANSWERED,
-    "_DESTROY_BROKER": _UNANSWERED,
-    "NOT_LEADER_FOR_PARTITION": _TRANSIENT,
-    "LEADER_NOT_AVAILABLE": _TRANSIENT,
-    "FENCED_LEADER_EPOCH": _TRANSIENT,
-    "UNKNOWN_LEADER_EPOCH": _TRANSIENT,
-    "REPLICA_NOT_AVAILABLE": _TRANSIENT,
-    "OFFSET_NOT_AVAILABLE": _TRANSIENT,
-    "COORDINATOR_LOAD_IN_PROGRESS": _TRANSIENT,
-    "COORDINATOR_NOT_AVAILABLE": _TRANSIENT,
-    "NOT_COORDINATOR": _TRANSIENT,
-}
+_UNREACHABLE = listed("_RESOLVE, _AUTHENTICATION, _SSL")
+# A retry may find another broker, or another leader. A connection that breaks during a request has the last two names.
+_UNANSWERED = listed(
+    "_TRANSPORT, _TIMED_OUT, _ALL_BROKERS_DOWN, _TIMED_OUT_QUEUE, REQUEST_TIMED_OUT, _NOENT, _DESTROY_BROKER"
+)
+_TRANSIENT = listed(
+    """
+    NOT_LEADER_FOR_PARTITION, LEADER_NOT_AVAILABLE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, REPLICA_NOT_AVAILABLE,
+    OFFSET_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
+    """
+)
 
 # Kafka's authorization errors and the resource type of each.
 REFUSED_RIGHTS = {
@@ -214,15 +199,14 @@ class RequestFailures(BrokerErrors):
                 f"{where} refuses {self._connection.user} {what}: {name}",
                 f"Grant {asked.right(kind)}{or_else}, then run again",
             )
-        meaning = _MEANINGS.get(name)
-        if meaning == _GONE:
+        if name == "UNKNOWN_TOPIC_OR_PART":
             return TopicNotFoundError(
                 f"{what} does not exist on {self._connection.bootstrap_servers}, or this client may not describe it",
                 "Check the name, create it, or remove it from the source",
             )
-        if meaning == _UNREACHABLE:
+        if name in _UNREACHABLE:
             return self.unreachable(what, error.str())
-        if meaning == _UNANSWERED:
+        if name in _UNANSWERED:
             return self.unanswered(what, error.str())
         reason = f"{what}: {name}: {error.str()}"
         failed, advice = f"{where} failed to return {reason}", ""
@@ -230,7 +214,7 @@ class RequestFailures(BrokerErrors):
             failed += ". No broker leads the topic partition"
             advice = "Start the brokers that have its replicas, or wait until one of them is elected, then run again"
         refused = ClusterRequestError(failed, advice)
-        return TransientError(refused, reason) if meaning == _TRANSIENT else refused
+        return TransientError(refused, reason) if name in _TRANSIENT else refused
 
     def unanswered(self, what: str, reason: str) -> TransientError:
         """Creates the error about an answer that may come to another request; see `unreachable`."""

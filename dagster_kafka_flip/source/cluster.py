@@ -60,7 +60,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def list_topics(self) -> tuple[str, ...]:
-        """Returns the names of all topics that this client may describe."""
         try:
             metadata = self._client.list_topics(timeout=self._attempt_seconds)
         except confluent_kafka.KafkaException as error:
@@ -69,7 +68,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
-        """Returns ids and partitions of topics."""
         futures = self._client.describe_topics(
             confluent_kafka.TopicCollection(list(topics)), request_timeout=self.request_timeout
         )
@@ -113,7 +111,6 @@ class KafkaCluster(ClusterClient):
         return f"{first_few(found)}: start the brokers that have the others" if found else ""
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the log start offset of each topic partition."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), READ_COMMITTED)
         return {tp: info.offset for tp, info in found.items()}
 
@@ -122,7 +119,6 @@ class KafkaCluster(ClusterClient):
         return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
 
     def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
-        """Returns the end offset of each, as `end_offsets`, with the epoch of its leader."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation_level)
         return {tp: LogEnd(info.offset, info.leader_epoch) for tp, info in found.items()}
 
@@ -144,7 +140,11 @@ class KafkaCluster(ClusterClient):
         self, times: Sequence[Mapping[TopicPartition, int]], isolation_level: str
     ) -> list[dict[TopicPartition, TimestampedOffset]]:
         """Returns the first entry at or after a timestamp, with its own timestamp, for many concurrent lookups."""
-        asked = [self._ask_offsets(_at_times(each), isolation_level) for each in times]
+        # No record is later than Kafka's last timestamp, and the client can't look one up.
+        specs = (
+            {tp: OffsetSpec.for_timestamp(ms) for tp, ms in each.items() if ms <= LAST_TIMESTAMP_MS} for each in times
+        )
+        asked = [self._ask_offsets(each, isolation_level) for each in specs]
         return [
             {
                 tp: TimestampedOffset(info.offset, info.timestamp)
@@ -213,10 +213,7 @@ class KafkaCluster(ClusterClient):
             raise TransientError(ClusterRequestError(msg), msg)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
-        """Returns the highest timestamp of each and its offset (KIP-734), including open and aborted transactions.
-
-        Omits partitions that never had a record; a fully trimmed partition may still return its old timestamp.
-        """
+        """The highest timestamp of each that ever had one (KIP-734), also of aborted and of trimmed records."""
         found = self._list_offsets(dict.fromkeys(partitions, OffsetSpec.max_timestamp()), READ_UNCOMMITTED)
         return {tp: TimestampedOffset(info.offset, info.timestamp) for tp, info in found.items() if info.timestamp >= 0}
 
@@ -233,7 +230,6 @@ class KafkaCluster(ClusterClient):
             return search_records(config, searches, self.request_timeout)
 
     def records(self, ranges: Sequence[KafkaPartitionSplit], isolation_level: str) -> Iterator[confluent_kafka.Message]:
-        """Returns the records in the ranges."""
         from dagster_kafka_flip.source.record_search import read_messages
 
         partitions = {each.topic_partition for each in ranges}
@@ -334,11 +330,6 @@ class KafkaCluster(ClusterClient):
         )
         request: dict[confluent_kafka.TopicPartition, Any] = dict(zip(_to_client(specs), specs.values(), strict=True))
         return self._client.list_offsets(request, isolation_level=level, request_timeout=self._attempt_seconds)
-
-
-def _at_times(timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetSpec]:
-    # No record is later than Kafka's last timestamp, and the client can't look one up.
-    return {tp: OffsetSpec.for_timestamp(ms) for tp, ms in timestamps_ms.items() if ms <= LAST_TIMESTAMP_MS}
 
 
 def _distance(settings: Mapping[str, Any], side: str) -> int | None:

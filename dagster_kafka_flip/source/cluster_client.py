@@ -95,10 +95,7 @@ class ClusterClient:
         return self._open_client
 
     def reach(self) -> None:
-        """Waits until a broker has answered once; later calls return at once.
-
-        librdkafka retries until a request times out. Errors that a retry can't fix end the wait at once.
-        """
+        """Waits for a broker's first answer; errors that a retry can't fix end the wait. Later calls return at once."""
         if not self._failures.has_answered:
             self._first_contact()
 
@@ -119,10 +116,7 @@ class ClusterClient:
         return cluster_id
 
     def repeat(self, ask: Callable[[], T]) -> T:
-        """Asks until there is an answer, for up to one request timeout.
-
-        librdkafka waits for a dead leader's answer until the request expires: only another request goes to a new one.
-        """
+        """Asks again for up to one request timeout: only another request goes to a dead leader's successor."""
         end, before = time.monotonic() + self.request_timeout, self._attempt_seconds
         number, last = 0, ""
         with self._said(lambda: last):
@@ -150,12 +144,10 @@ class ClusterClient:
         return said_while_waiting(self._log, lambda: f"{where}: {what if isinstance(what, str) else what()}")
 
     def forget_connection_errors(self) -> None:
-        """Clears earlier errors after an answer: they can't explain later failures."""
         self._client.poll(0)
         self._failures.forget()
 
     def cluster_id(self) -> str | None:
-        """Returns the cluster's id."""
         return self._ask_for_cluster_id() if self._failures.has_answered else self._first_contact()
 
     @until_answered
@@ -165,7 +157,6 @@ class ClusterClient:
 
     @until_answered
     def broker_addresses(self) -> tuple[str, ...]:
-        """Returns the addresses that the brokers advertise."""
         future = self._client.describe_cluster(request_timeout=self._attempt_seconds)
         nodes = self._result(future, Asked("the brokers' addresses")).nodes
         return tuple(sorted(f"{node.host}:{node.port}" for node in nodes))

@@ -237,11 +237,7 @@ def read_certificates(field: str, location: str) -> str:
 
 
 def read_private_key(location: str, password: str | None) -> str:
-    """Returns the private key of a PEM file as unencrypted PKCS#8.
-
-    The Java client only accepts PKCS#8, and Java 17 can't decrypt OpenSSL's default encryption (PBES2), so PKCS#1
-    ("BEGIN RSA PRIVATE KEY"), SEC1 ("BEGIN EC PRIVATE KEY") and encrypted keys are converted.
-    """
+    """The key as unencrypted PKCS#8: Java takes no other form, and Java 17 can't decrypt OpenSSL's default (PBES2)."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa

@@ -79,9 +79,7 @@ class ReadSettings(Protocol):
     max_drift: timedelta | None
 
     @property
-    def subscription(self) -> Subscription:
-        """The topic partitions to read."""
-        ...
+    def subscription(self) -> Subscription: ...
 
 
 class Enumerator:
@@ -103,7 +101,6 @@ class Enumerator:
         check_not_cut(self._cluster, self._source.isolation_level, state, stops)
 
     def close(self) -> None:
-        """Closes the client's threads and connections."""
         self._cluster.close()
 
 
@@ -145,15 +142,10 @@ class KafkaSourceEnumerator(Enumerator):
 
     @property
     def has_pending(self) -> bool:
-        """Whether the plan has unassigned splits."""
         return self._left is not None
 
     def assign(self, limits: Limits, until: Position | None = None) -> SplitAssignment | None:
-        """Returns the next batch; None if the whole plan is assigned.
-
-        The first batch of a plan is returned even if it has no splits: it stores the position of a stream that starts
-        at the end. It stops at the offsets of `until` if there is anything to read before them.
-        """
+        """The next batch, before `until` if it can be. A plan's first one may be empty: it stores the position."""
         left = self._left
         if left is None:
             return None
@@ -182,7 +174,6 @@ class KafkaSourceEnumerator(Enumerator):
         return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
 
     def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
-        """Returns a plan of exactly these splits, after checking that the logs still hold them."""
         starts = {split.topic_partition: split.starting_offset for split in splits}
         stops = {split.topic_partition: split.stopping_offset for split in splits}
         if len(starts) != len(splits):
@@ -223,10 +214,7 @@ class KafkaSourceEnumerator(Enumerator):
     def unreadable_record(
         self, splits: Sequence[KafkaPartitionSplit]
     ) -> tuple[TopicPartition, TimestampedOffset] | None:
-        """The first record with a time that is too late for a Spark TIMESTAMP; None if a look-up finds none.
-
-        Kafka can't look up times before 1970: one that is too early stays unnamed.
-        """
+        """The first record too late for a Spark TIMESTAMP. One before 1970 stays unnamed: Kafka can't look it up."""
         level, first = self._source.isolation_level, LAST_SPARK_TIMESTAMP_MS + 1
         found = self._cluster.offsets_for_times({split.topic_partition: first for split in splits}, level)
         searches = [
@@ -275,8 +263,8 @@ def plan(
     watermark = None if overrides else before.watermark
     stops, reached = wanted, None
     if source.max_drift is not None:
-        alignment = align(splits_between(starts, wanted), source.max_drift // timedelta(milliseconds=1), log)
-        stops, reached = wanted | dict(alignment.stopping_offsets), alignment.watermark
+        aligned, reached = align(splits_between(starts, wanted), source.max_drift // timedelta(milliseconds=1), log)
+        stops = wanted | dict(aligned)
     return ReadPlan(
         state=EnumeratorState(
             position={**position, **stops},
@@ -378,7 +366,6 @@ def _moved(starting_offsets: OffsetsInitializer, change: PartitionChange) -> fro
 
 
 def _check_reaches(position: Position, stops: Position) -> None:
-    """Rejects a run that would move the position back to before committed records."""
     before = sorted(tp for tp, offset in position.items() if tp in stops and stops[tp] < offset)
     if before:
         tp = before[0]

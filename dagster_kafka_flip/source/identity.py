@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def found_topics(
     subscription: Subscription, cluster: KafkaCluster, tolerance: Tolerance
 ) -> Mapping[str, TopicMetadata]:
-    """Returns the current topics; missing ones may be tolerated."""
     try:
         return subscription.describe(cluster)
     except TopicNotFoundError:
@@ -41,12 +40,10 @@ def found_topics(
 
 
 def topic_ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
-    """The topic ids that the cluster returned."""
     return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id is not None}
 
 
 def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
-    """Rejects a state of another cluster."""
     if state.cluster_id is not None and cluster_id is not None and state.cluster_id != cluster_id:
         raise ClusterChangedError(
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
@@ -58,7 +55,6 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
 def recreated_topics(
     state: EnumeratorState, topics: Mapping[str, TopicMetadata], subscription: Subscription | None = None
 ) -> dict[str, TopicRecreatedError]:
-    """Finds topics that differ from the state's, and the error for each."""
     signs = {topic.name: _another_topic(state, topic, subscription) for topic in topics.values()}
     return {
         topic: TopicRecreatedError(
@@ -72,10 +68,7 @@ def recreated_topics(
 
 
 def _another_topic(state: EnumeratorState, topic: TopicMetadata, subscription: Subscription | None) -> str:
-    """What tells a topic from the state's; empty if nothing does.
-
-    Without ids, missing topic partitions do, because Kafka never removes any.
-    """
+    """What tells a topic from the state's, if anything: without ids, missing partitions, because Kafka removes none."""
     known = state.topic_ids.get(topic.name)
     if known is not None and topic.topic_id is not None:
         same = known == topic.topic_id
@@ -94,10 +87,7 @@ def _another_topic(state: EnumeratorState, topic: TopicMetadata, subscription: S
 def recreated_error(
     errors: Mapping[str, TopicRecreatedError], others: Collection[str], start: Position, context: SplitEnumeratorContext
 ) -> TopicRecreatedError:
-    """One error about all recreated topics and what happened to logs of others, and one command that leaves all behind.
-
-    The command begins at the start; what that does not name begins at its log's beginning.
-    """
+    """One error about all, and one command that leaves all behind; a log that it does not name begins anew."""
     to = str(OffsetsInitializer.specific_offsets(start))
     command = set_position(context.table, context.stream, to=to, servers=context.servers)
     which = "the new topic" if len(errors) == 1 else "the new topics"
@@ -115,14 +105,9 @@ def check_topics(
     topics: Mapping[str, TopicMetadata],
     advice: str = "The stream's next run says how it can go on",
 ) -> None:
-    """Rejects a state of earlier topics with the same names."""
     errors = recreated_topics(state, topics)
     if errors:
-        raise TopicRecreatedError(
-            ". ".join(error.finding for error in errors.values()),
-            advice,
-            topics=tuple(errors),
-        )
+        raise TopicRecreatedError(". ".join(error.finding for error in errors.values()), advice, topics=tuple(errors))
 
 
 def check_same_logs(

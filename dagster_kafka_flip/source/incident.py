@@ -32,7 +32,6 @@ class Incident:
     lost_offsets: int | None = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Fields for a commit's document and for metadata."""
         return {"error": self.error, "message": self.message, "lost_offsets": self.lost_offsets}
 
 
@@ -67,12 +66,10 @@ class Tolerance:
         return incidents
 
     def meet(self, error: KafkaFlipError, continuation: str, *, lost_offsets: int | None = None) -> Incident:
-        """Raises an error, unless it is tolerated."""
         incident = tolerate(error, self.tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident
 
 
 def lost_offsets(incidents: Iterable[Incident]) -> int | None:
-    """Maximum number of records lost in all incidents; None if one of them is unknown."""
     return total(incident.lost_offsets for incident in incidents)

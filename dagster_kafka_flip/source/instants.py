@@ -44,18 +44,13 @@ def instant(milliseconds: int) -> str:
 
 
 # The one clock by which planning, writing and recovery decide and wait; durations are measured without it.
-
-
 def now() -> datetime:
-    """The time now."""
     return datetime.now(tz=timezone.utc)
 
 
 def now_ms() -> int:
-    """The time now, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def sleep(seconds: float) -> None:
-    """Waits."""
     time.sleep(seconds)

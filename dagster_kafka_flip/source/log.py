@@ -32,7 +32,6 @@ class Times:
         return self._cluster.offsets_for_times(timestamps_ms, self.isolation_level)
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        """The highest timestamp of each, and its offset."""
         return self._cluster.max_timestamps(partitions)
 
     def with_record(self, position: Position) -> Collection[TopicPartition]:
@@ -68,21 +67,16 @@ class Log(Times):
         self.high_watermarks = ends if highest is None else {tp: max(highest[tp], end) for tp, end in ends.items()}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each."""
         return {tp: self._beginning[tp] for tp in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end offset of each for the isolation level."""
         # The start offset is read after the end offset; retention may have moved it beyond in between.
         return {tp: max(self._end[tp], self._beginning[tp]) for tp in partitions}
 
     def cut_offsets(
         self, position: Position, leader_epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int | None]:
-        """Where logs were cut off before a position; None if unknown. Omits those that were not.
-
-        Only asks for logs that have another leader since.
-        """
+        """Where logs that have another leader since were cut off before a position, if so; None if unknown."""
         ends = {
             tp: LogEnd(offset, leader_epochs[tp])
             for tp, offset in position.items()
@@ -94,11 +88,7 @@ class Log(Times):
         return self._cluster.cut_offsets(ends) if ends else {}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first record of each at or after its timestamp; omits partitions without any later entry.
-
-        If the record is too far behind the result of the lookup, returns the offset up to which it was searched: all
-        earlier records are older.
-        """
+        """The first record at or after each time, or how far it was searched for; omits logs without a later entry."""
         entries = self.entries_for_times(timestamps_ms)
         searches = {
             tp: RecordSearch(tp, offset, max(offset, min(offset + LOOKED_THROUGH, self._end[tp])), timestamps_ms[tp])

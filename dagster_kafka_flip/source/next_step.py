@@ -29,13 +29,8 @@ def plan_range(asset: str, defined_in: Iterable[str]) -> str:
 
 
 def materialize(
-    asset: str,
-    defined_in: Iterable[str],
-    *,
-    partitions: Sequence[str] = (),
-    config: Mapping[str, Any] | None = None,
+    asset: str, defined_in: Iterable[str], *, partitions: Sequence[str] = (), config: Mapping[str, Any] | None = None
 ) -> str:
-    """Returns Dagster's command that materializes an asset in one run."""
     words = ["--select", asset]
     if len(partitions) == 1:
         words += ["--partition", partitions[0]]
@@ -47,7 +42,6 @@ def materialize(
 
 
 def show_position(asset: str, defined_in: Iterable[str]) -> str:
-    """Returns the command that shows an asset's position."""
     return f"dagster-kafka-flip position show {_written(['--asset', asset, *defined_in])}"
 
 

@@ -189,13 +189,7 @@ MAX_SPLITS_PER_TASK = 100
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """Assignment of a batch's splits to tasks.
-
-    Attributes:
-        divided: Splits that one or more tasks read, each at most `records_per_task` offsets.
-        gathered: Groups of small splits; one task reads each group.
-        records_per_task: Maximum number of offsets that a task of a divided split reads.
-    """
+    """A batch's splits by tasks: several may read a divided one; one task reads each gathered group of small ones."""
 
     divided: tuple[KafkaPartitionSplit, ...]
     gathered: tuple[tuple[KafkaPartitionSplit, ...], ...]
@@ -203,7 +197,6 @@ class TaskPlan:
 
     @property
     def tasks(self) -> tuple[tuple[KafkaPartitionSplit, ...], ...]:
-        """The parts that each task reads."""
         parts = tuple(
             (part,) for split in self.divided for part in split.divide(-(-split.offset_span // self.records_per_task))
         )
@@ -211,7 +204,6 @@ class TaskPlan:
 
 
 def plan_tasks(splits: Sequence[KafkaPartitionSplit], parallelism: int) -> TaskPlan:
-    """Assigns splits to tasks of about the same size."""
     # Not more than one task a core: each prefetches records of the next task at the end of its range.
     even = -(-sum(split.offset_span for split in splits) // max(1, parallelism))
     size = min(max(even, MIN_RECORDS_PER_TASK), MAX_RECORDS_PER_TASK)

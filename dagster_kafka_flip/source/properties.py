@@ -141,12 +141,27 @@ CONNECTION_FIELDS: Mapping[str, str] = {
 
 
 def check_properties(properties: Mapping[str, object], client: Client, *, connection: bool = False) -> None:
-    """Rejects settings that have their own field or no effect, or would reach one client if both need them.
-
-    Those of a connection may have SASL and TLS settings. Values are not checked.
-    """
-    for name in properties:
-        _check_property(name, client, connection=connection)
+    """Rejects settings with a field or no effect, or for one client if both need them. Values are not checked."""
+    for key in properties:
+        name = key.removeprefix("kafka.")
+        if connection and name in CONNECTION_FIELDS:
+            raise ValueError(f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}")
+        if name in _OWNED_PROPERTIES:
+            raise ValueError(f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}")
+        if name in _REFUSED_PROPERTIES:
+            raise ValueError(f"the property {key} {_REFUSED_PROPERTIES[name]}")
+        # The field only applies to planning, so the reader's timeout must be settable here.
+        if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
+            raise ValueError(f"the property {key} {_REQUEST_TIMEOUT_ADVICE}")
+        if not connection and name.startswith(_CONNECTION_PREFIXES):
+            raise ValueError(
+                f"the property {key} belongs to the connection: use the connection's fields, or its properties if "
+                "there is no field"
+            )
+        if key != name:
+            msg = f"write the property {key} without the prefix: {name}"
+            raise ValueError(msg)
+        _check_clients_name(name, client)
 
 
 def java_properties(shared: Mapping[str, str], java_only: Mapping[str, str]) -> dict[str, str]:
@@ -168,28 +183,6 @@ def librdkafka_properties(shared: Mapping[str, str], librdkafka_only: Mapping[st
 def is_shared(name: str) -> bool:
     """Whether both clients have a setting by this name with the same meaning, or both may fetch by it."""
     return name in _SAME_TO_BOTH or name in _FETCHING
-
-
-def _check_property(key: str, client: Client, *, connection: bool) -> None:
-    name = key.removeprefix("kafka.")
-    if connection and name in CONNECTION_FIELDS:
-        raise ValueError(f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}")
-    if name in _OWNED_PROPERTIES:
-        raise ValueError(f"the property {key} belongs to the source: {_OWNED_PROPERTIES[name]}")
-    if name in _REFUSED_PROPERTIES:
-        raise ValueError(f"the property {key} {_REFUSED_PROPERTIES[name]}")
-    # The field only applies to planning, so the reader's timeout must be settable here.
-    if name == _REQUEST_TIMEOUT and client is not Client.JAVA:
-        raise ValueError(f"the property {key} {_REQUEST_TIMEOUT_ADVICE}")
-    if not connection and name.startswith(_CONNECTION_PREFIXES):
-        raise ValueError(
-            f"the property {key} belongs to the connection: use the connection's fields, or its properties if there is "
-            "no field"
-        )
-    if key != name:
-        msg = f"write the property {key} without the prefix: {name}"
-        raise ValueError(msg)
-    _check_clients_name(name, client)
 
 
 def _check_clients_name(name: str, client: Client) -> None:

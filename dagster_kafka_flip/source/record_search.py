@@ -56,7 +56,6 @@ def _consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> conflue
 def _at(
     tp: TopicPartition, offset: int = confluent_kafka.OFFSET_INVALID, leader_epoch: int = -1
 ) -> confluent_kafka.TopicPartition:
-    """A topic partition as the client names it, with the offset to read from."""
     return confluent_kafka.TopicPartition(tp.topic, tp.partition, offset, leader_epoch=leader_epoch)
 
 
@@ -117,10 +116,7 @@ Found = dict[RecordSearch, TimestampedOffset | None]
 
 
 def search_records(config: Mapping[str, Any], searches: Collection[RecordSearch], seconds: float) -> Found:
-    """Returns the record of each search; None if the range has no such record.
-
-    Reads each topic partition once, in offset order, and all of them in parallel.
-    """
+    """The record of each search, if any. Reads each topic partition once, in offset order, and all in parallel."""
     found: Found = {search: None for search in searches if search.start >= search.stop}
     wanted = [search for search in searches if search.start < search.stop]
     short = {search: search._replace(stop=min(search.stop, search.start + _FIRST_ROUND_OFFSETS)) for search in wanted}
@@ -180,12 +176,10 @@ class _LogSearch:
 
     @property
     def is_done(self) -> bool:
-        """Whether all searches are done."""
         return not self._open and not self._waiting
 
     @property
     def next_start(self) -> int:
-        """Start offset of the next search."""
         return self._waiting[-1].start
 
     def see(self, offset: int, timestamp_ms: int) -> None:
@@ -208,7 +202,6 @@ class _LogSearch:
             self._give_up()
 
     def end(self) -> None:
-        """Processes the end of the log."""
         self._give_up()
         self.found |= dict.fromkeys(self._waiting)
         self._waiting.clear()
@@ -243,10 +236,7 @@ _PAUSE_SECONDS = 0.02
 def cut_offsets(
     config: Mapping[str, Any], ends: Mapping[TopicPartition, LogEnd], seconds: float
 ) -> dict[TopicPartition, int | None]:
-    """Returns where logs were cut off before an earlier end; None if unknown. Omits those that were not.
-
-    All topic partitions are asked for at the same time.
-    """
+    """Where logs were cut off before an earlier end, if they were; None if unknown. Asks for all at the same time."""
     cut: dict[TopicPartition, int | None] = {}
     left = set(ends)
     with contextlib.closing(_consumer(config, _SETTINGS)) as consumer:

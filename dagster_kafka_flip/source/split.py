@@ -43,7 +43,6 @@ Position: TypeAlias = "Mapping[TopicPartition, int]"
 
 
 def splits_between(starts: Position, stops: Position) -> tuple[KafkaPartitionSplit, ...]:
-    """The ranges from starts to stops, sorted and non-empty."""
     return tuple(KafkaPartitionSplit(tp, starts[tp], stop) for tp, stop in sorted(stops.items()) if starts[tp] < stop)
 
 
@@ -132,7 +131,6 @@ class TopicSettings:
 
     @property
     def is_set_by_broker(self) -> bool:
-        """Whether brokers set the timestamps on arrival (LogAppendTime)."""
         return self.timestamp_type == "LogAppendTime"
 
     @property
@@ -141,7 +139,6 @@ class TopicSettings:
         return self.retention_ms is None and not self.is_limited_by_size
 
     def keeps(self, ms: int, now_ms: int) -> bool:
-        """Whether retention still keeps a record with the given timestamp."""
         return not self.is_limited_by_size and (self.retention_ms is None or ms > now_ms - self.retention_ms)
 
 

@@ -91,10 +91,7 @@ class EnumeratorState:
 
 
 def splits_to_json(splits: Iterable[KafkaPartitionSplit]) -> dict[str, Any]:
-    """About 19 bytes per split with ten-digit offsets.
-
-    By topic: runs of consecutive partitions, each `[first partition, [starting offsets], [offset spans]]`.
-    """
+    """By topic: runs of partitions as `[first, [starting offsets], [offset spans]]`; about 19 bytes per split."""
     ranges: dict[str, list[tuple[int, list[int], list[int]]]] = {}
     for split in sorted(splits):
         topic, partition = split.topic_partition
@@ -107,7 +104,6 @@ def splits_to_json(splits: Iterable[KafkaPartitionSplit]) -> dict[str, Any]:
 
 
 def splits_from_json(document: Mapping[str, Any]) -> tuple[KafkaPartitionSplit, ...]:
-    """Reads the result of `splits_to_json`."""
     return tuple(
         KafkaPartitionSplit(TopicPartition(topic, first + index), start, start + span)
         for topic, runs in _checked(document, "a batch's splits")["ranges"].items()
@@ -127,7 +123,6 @@ def position_to_json(position: Position) -> dict[str, list[int | None]]:
 
 
 def position_from_json(document: Mapping[str, Iterable[int | None]]) -> dict[TopicPartition, int]:
-    """Reads the result of `position_to_json`."""
     return {
         TopicPartition(topic, partition): offset
         for topic, offsets in document.items()

@@ -45,12 +45,10 @@ class LogStatus:
 
     @property
     def total_lag(self) -> int:
-        """Total lag in offsets."""
         return sum(self.lag.values())
 
 
 def log_status(source: KafkaSource, cluster: KafkaCluster, state: EnumeratorState) -> LogStatus:
-    """Requests the cluster's id, the topic ids, and the start and end offsets of the logs."""
     cluster_id = cluster.cluster_id()
     changed: list[KafkaFlipError] = []
     try:

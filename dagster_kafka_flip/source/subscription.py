@@ -68,13 +68,11 @@ class Subscription:
         return matching
 
     def missing(self, found: Mapping[str, TopicMetadata]) -> tuple[str, ...]:
-        """The listed topics or topic partitions that do not exist."""
         there = {tp for topic in found.values() for tp in topic.partitions}
         topics = (topic for topic in self.topics or () if topic not in found)
         return (*topics, *(str(tp) for tp in self.partitions or () if tp not in there))
 
     def may_read(self, topic_partition: TopicPartition) -> bool:
-        """Whether the subscription includes a topic partition, if it exists."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic_partition.topic) is not None
         if self.partitions is not None:
@@ -87,17 +85,8 @@ class Subscription:
 
 
 def check_topic_name(topic: str) -> None:
-    """Rejects an invalid topic name."""
     if not _LEGAL_NAME.fullmatch(topic) or topic in {".", ".."}:
         raise ValueError(f"invalid topic name {topic!r}: Kafka allows 1 to 249 letters, digits, '.', '_' and '-'")
-
-
-def check_topic_pattern(pattern: str) -> None:
-    """Rejects an invalid regular expression."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"the topic pattern {pattern!r} is not a valid regular expression: {error}") from None
 
 
 class PartitionChange(NamedTuple):
@@ -115,7 +104,6 @@ class PartitionChange(NamedTuple):
 def get_partition_change(
     fetched: Collection[TopicPartition], known: Collection[TopicPartition], *, initial_discovery: bool
 ) -> PartitionChange:
-    """Compares the topic partitions that exist and are in the source with those of the position."""
     there, before = set(fetched), set(known)
     found, removed, both = (tuple(sorted(each)) for each in (there - before, before - there, before & there))
     return PartitionChange(found, (), removed, both) if initial_discovery else PartitionChange((), found, removed, both)

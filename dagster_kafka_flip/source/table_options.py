@@ -40,7 +40,6 @@ _OFFSET = re.compile(r"partition:([0-9]{1,10}),offset:([0-9]{1,19})")
 
 
 def source_fields(options: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the fields of a KafkaSource."""
     check_texts(options)
     for name in options:
         _check_name(name)

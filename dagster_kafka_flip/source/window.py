@@ -132,18 +132,11 @@ class Windows(Settings):
         time_column: In a repair, the table's timestamp column. Default: the column of the record's timestamp.
     """
 
-    max_lateness: timedelta | None = timedelta(hours=1)
+    max_lateness: timedelta | None = Field(default=timedelta(hours=1), ge=timedelta(0))
     event_time: str | None = Field(default=None, min_length=1)
     column: str = Field(default="kafka_window", min_length=1)
     repair: bool = False
     time_column: str | None = Field(default=None, min_length=1)
-
-    @field_validator("max_lateness")
-    @classmethod
-    def _check_max_lateness(cls, max_lateness: timedelta | None) -> timedelta | None:
-        if max_lateness is not None and max_lateness < timedelta(0):
-            raise ValueError(f"the maximum lateness is {max_lateness}; it must not be negative")
-        return max_lateness
 
     @field_validator("column")
     @classmethod
@@ -176,14 +169,10 @@ class Windows(Settings):
 
 @dataclass(frozen=True)
 class PlannedWindow:
-    """A window and the offsets of its records.
+    """A window and the offsets of its records; complete if all have arrived, as far as known.
 
-    Attributes:
-        window: The window.
-        starts: First offset of each topic partition that may have a record of the window.
-        stops: First offset after the window's range.
-        ends: First offset with a timestamp at or after the window's end: later records of the window are late.
-        is_complete: Whether all records of the window have arrived, as far as known.
+    It starts at the first offset that may have a record, and stops at the first after its range. It `ends` at the first
+    offset with a timestamp at or after its end: later records of the window are late.
     """
 
     window: Window
@@ -194,7 +183,6 @@ class PlannedWindow:
 
     @property
     def splits(self) -> tuple[KafkaPartitionSplit, ...]:
-        """The ranges of the window, sorted and non-empty."""
         return splits_between(self.starts, self.stops)
 
     def before(self, position: Position) -> PlannedWindow:
@@ -230,7 +218,6 @@ class WindowPlan(ReadPlan):
 
     @property
     def stops(self) -> Position:
-        """The stop offset of each topic partition."""
         return self.windows[-1].stops
 
     def first_part(self, max_offsets: int | None) -> WindowPlan:
@@ -247,10 +234,7 @@ class WindowPlan(ReadPlan):
         windows, later = self.windows[:count], self.windows[count]
         # Records of a later window from its start on are not stragglers: the next part has them.
         return replace(
-            self,
-            windows=windows,
-            state=replace(self.state, position=windows[-1].stops),
-            stragglers_before=later.starts,
+            self, windows=windows, state=replace(self.state, position=windows[-1].stops), stragglers_before=later.starts
         )
 
 

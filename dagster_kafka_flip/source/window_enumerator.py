@@ -83,13 +83,11 @@ class WindowLogs:
         self._records: dict[tuple[TopicPartition, int], TimestampedOffset | None] = {}
 
     def prefetch(self, entries: Iterable[int], records: Iterable[int]) -> None:
-        """Adds lookups for some timestamps in all logs."""
         records = tuple(records)
         self._ask_for_entries([dict.fromkeys(self.partitions, ms) for ms in (*entries, *records)])
         self._search((tp, ms) for ms in records for tp in self.partitions)
 
     def find_first(self, partitions: Sequence[TopicPartition]) -> None:
-        """Adds the lookups of some logs' first records."""
         self._ask_for_entries([dict.fromkeys(partitions, 0)])
         self._search((tp, 0) for tp in partitions)
 
@@ -151,7 +149,6 @@ class WindowLogs:
         return None if lateness is None else bound + lateness
 
     def is_from_future(self, record: TimestampedOffset) -> bool:
-        """Whether a record's timestamp is later than now."""
         return record.timestamp_ms > self.now + _CLOCK_SKEW
 
     def bound(self, tp: TopicPartition, ms: int | None) -> int:
@@ -194,11 +191,7 @@ def check_future(stop_times: Sequence[int], logs: WindowLogs, tolerance: Toleran
 
 
 def check_retention(windows: Sequence[Window], logs: WindowLogs, tolerance: Tolerance) -> None:
-    """Checks that no record of a window was deleted: that each log's first record is older than the window's time.
-
-    A deleted record was before the log's first record. Records are at most `max_lateness` late, so if the first
-    record is older than the window by more than this, no deleted record was in the window.
-    """
+    """Checks that each log's first record is older than a window by more than the lateness: then none of it is gone."""
     trimmed = [tp for tp in logs.partitions if logs.beginning[tp] > 0]
     logs.find_first(trimmed)
     affected: dict[TopicPartition, list[Window]] = {}
@@ -382,17 +375,9 @@ class WindowEnumerator(Enumerator):
         self._now = now or instants.now_ms
 
     def plan(
-        self,
-        windows: Sequence[Window],
-        *,
-        known: EnumeratorState | None = None,
-        cut_at: Position | None = None,
+        self, windows: Sequence[Window], *, known: EnumeratorState | None = None, cut_at: Position | None = None
     ) -> WindowPlan:
-        """Plans the ranges of consecutive windows, of which the table's rows may be `known`.
-
-        `cut_at` is the position of a stream that writes to the same table: nothing is read from there on, nor from
-        topic partitions that it does not have, because the stream will read them itself.
-        """
+        """Plans consecutive windows. `cut_at` is where the table's stream is, which will read all behind it itself."""
         # Before any offset is asked for: a window that is over by then has all of its records in the logs.
         now = self._now()
         tolerance = Tolerance(self._context.tolerated)

@@ -25,7 +25,6 @@ from dagster_kafka_flip.table.history import check_between, check_restore, docum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from typing import TypeAlias
 
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.state import EnumeratorState
@@ -37,17 +36,10 @@ if TYPE_CHECKING:
 class Anchor:
     """A stream's position and the commit that defines it.
 
-    Attributes:
-        table_version: The table's newest version at the look-up.
-        version: Of the commit that defines the position. It is the fence: the next commit's transaction version.
-        state: The stream's state; None if it has no commit yet.
-        table_rows: Rows at `table_version`; None if unknown.
-        other_streams: The newest documents of other streams whose commits were met.
-        committed_ms: Time of the commit with the position; None if there is none.
-        routed: The stream's last batch with a dead-letter route.
-        is_recorded: Whether the position comes from a record instead of history, so it must be committed again.
-        undone_start: If a RESTORE undid all commits of the stream, the state in which its first one began.
-        attempt: Of the commit with the position; None if unknown.
+    `version` is the fence: the next commit's transaction version. `table_version` and `table_rows` are those of the
+    look-up, and the other streams are those that it met. `routed` is the last batch with a dead-letter route.
+    `is_recorded`: the position is of a record, and must be committed again. `undone_start` is the state in which the
+    stream's first commit began, if a RESTORE has undone all of them.
     """
 
     table_version: int
@@ -65,7 +57,6 @@ class Anchor:
     attempt: str | None = None
 
     def followed_by(self, committed: Committed, state: EnumeratorState) -> Anchor:
-        """The position after the stream's next commit."""
         return Anchor(
             table_version=committed.version,
             version=committed.version,
@@ -85,8 +76,14 @@ def check_doubt(anchor: Anchor) -> None:
         raise LogChangedError(finding, advice, outcome=outcome)
 
 
-HasRows: TypeAlias = "Callable[[], bool]"
-"""Whether the table has rows now, if its history does not show it."""
+def history_lost(table: str, stream: str, oldest: int, instead: str = "") -> PositionLostError:
+    """The error for a position that is in no commit of the history; `instead` is why a record can't replace it."""
+    return PositionLostError(
+        f"the table {table} no longer has the history that holds the position of the stream {stream!r}: its oldest "
+        f"commit is version {oldest}, and it holds no commit of the stream",
+        f"Delta removes commits after delta.logRetentionDuration. {instead}Check the table's last offsets, and set the "
+        f"position: {set_position(table, stream, topics=TOPIC)}",
+    )
 
 
 def find_anchor(
@@ -96,19 +93,12 @@ def find_anchor(
     tolerated: Collection[type[KafkaFlipError]] = (),
     *,
     expired: Callable[[int, int], Anchor] | None = None,
-    has_rows: HasRows | None = None,
+    has_rows: Callable[[], bool] | None = None,
 ) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
-    Args:
-        commits: The table's commits, newest first; read lazily.
-        stream: Id of the stream.
-        table: The table's name, for messages.
-        tolerated: Which of ForeignRowsError and TableReplacedError don't stop the walk.
-        expired: Returns the position from a record if history no longer has it and shows no deletion, given the oldest
-            and the newest version. Default: raises PositionLostError.
-        has_rows: Whether the table has rows; only called for a stream without a commit if history has no row counts.
-            Default: yes.
+    `expired` gives the position of a record if history, from the oldest to the newest version, no longer has it and
+    shows no deletion. `has_rows` is asked for a stream without a commit if history has no row counts.
     """
     return _Walk(stream, table, tolerated, expired, has_rows).run(iter(commits))
 
@@ -119,7 +109,7 @@ class _Walk:
     _table: str
     _tolerated: Collection[type[KafkaFlipError]]
     _expired: Callable[[int, int], Anchor] | None
-    _has_rows: HasRows | None
+    _has_rows: Callable[[], bool] | None
     _incidents: list[Incident] = field(default_factory=list["Incident"])
     _newest: int | None = None
     _oldest: int = -1
@@ -166,12 +156,7 @@ class _Walk:
         if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
             # What the history still has of other streams counts for a recorded position, too.
             return replace(self._expired(self._oldest, self._newest), other_streams=self._other_streams)
-        raise PositionLostError(
-            f"the table {self._table} no longer has the history that holds the position of the stream "
-            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream",
-            "Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, and set the "
-            f"position: {set_position(self._table, self._stream, topics=TOPIC)}",
-        )
+        raise history_lost(self._table, self._stream, self._oldest)
 
     def _check_repairs(self, commit: Commit) -> None:
         """A repair that was planned before the position went back may have records that the stream will write again."""
@@ -225,7 +210,6 @@ class _Walk:
         self._rows_since = None if self._rows_since is None or rows is None else self._rows_since + rows
 
     def _note_foreign(self, commit: Commit) -> None:
-        """Records a commit that added rows, or may have."""
         repair = commit.windows()
         if repair is not None and repair.repairs is not None:
             # It replaced rows of a stream, so they are not foreign.

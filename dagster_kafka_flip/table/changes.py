@@ -70,14 +70,10 @@ class ChangeColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class Changes:
-    """A batch of changes.
+    """A batch of changes: rows with the table's columns, and whether each is a delete.
 
-    Attributes:
-        rows: One row for each change: the table's columns, and whether it is a delete.
-        key: The columns that identify a row of the table, as the rows spell them.
-        partitioned_by: Those key columns with texts by which the table is partitioned.
-        required: Other columns with texts by which it is partitioned, and that are NOT NULL.
-        left_out: Columns whose value is left out in some rows, and not found in the batch; see `unavailable`.
+    `partitioned_by` are key columns with texts that partition the table, `required` others that are NOT NULL.
+    `left_out` are columns whose value some rows lack, and the batch does not have; see `merge.filled`.
     """
 
     rows: DataFrame
@@ -95,23 +91,19 @@ class Changes:
 
     @property
     def keeps_deleted(self) -> bool:
-        """Whether deleted rows stay in the table."""
         return isinstance(self.mode, Upsert) and self.mode.soft_delete
 
     @property
     def is_history(self) -> bool:
-        """Whether the table has a row for each change of a key."""
         return isinstance(self.mode, Scd2)
 
     @property
     def place(self) -> Column:
-        """Text for the place of a change's record."""
         from pyspark.sql import functions as f
 
         return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
-        """Checks that the rows have all columns that a change needs."""
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         order = () if self.order_by is None else (self.order_by,)
         time = (self.columns.timestamp,) if self.is_history else ()
@@ -141,11 +133,7 @@ class Changes:
             )
 
     def fitted(self, schema: StructType, partition_columns: Callable[[], Collection[str]], table: str) -> Changes:
-        """Checks that keys mean the same in the batch and in the table; returns the changes in the table's shape.
-
-        STRUCTs get the fields of the table's, in their order, and fields that only the table has are null. A MERGE,
-        unlike an append, does not add them, and of a null STRUCT with another order it makes a STRUCT of nulls.
-        """
+        """Checks that keys mean the same; gives STRUCTs the table's fields, in its order, as a MERGE would not."""
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
         columns = {field.name.lower(): field for field in schema.fields}
         # As the rows spell them, perhaps by a transform: names are compared below, and by a case-sensitive session.
@@ -192,7 +180,6 @@ class Changes:
 
     @property
     def landed(self) -> DataFrame:
-        """The rows with the columns of the table."""
         from pyspark.sql import functions as f
 
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
@@ -224,11 +211,7 @@ class Changes:
         return rows
 
     def latest(self) -> DataFrame:
-        """Returns the last change of each key.
-
-        Its execution fails on what `checked` refuses, on a record with several rows of one key, and on a key in two
-        topic partitions whose last offset is unknown. A deleted row that stays gets the values of the change before.
-        """
+        """Fails as `checked`, and where it is unknown which change is last. A kept delete has the values before it."""
         from pyspark.sql import functions as f
 
         last = self._numbered()
@@ -237,7 +220,6 @@ class Changes:
         return self._certain(last.where(f.col(_LAST) == 1)).drop(_LAST, _NEXT, _OTHER)
 
     def in_order(self) -> DataFrame:
-        """Returns all changes. Its execution fails as that of `latest`."""
         return self._certain(self._numbered()).drop(_LAST, _NEXT, _OTHER)
 
     def _newest_first(self) -> WindowSpec:

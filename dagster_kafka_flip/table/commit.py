@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.settings.names import listed
 from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MERGE = "MERGE"
-"""Delta's name of the operation."""
 
 WRITES = frozenset({"WRITE", MERGE})
 """The operations of a stream's own commits."""
@@ -35,14 +35,10 @@ class Commit:
     engine: str | None = None
 
     def document(self) -> CommitDocument | None:
-        """The stream's document, if this commit has one.
-
-        An OPTIMIZE can repeat the document of the preceding write; it is ignored.
-        """
+        """The stream's document; not that of an OPTIMIZE, which can repeat the one of the write before it."""
         return CommitDocument.from_text(self.user_metadata) if self.operation in WRITES else None
 
     def windows(self) -> WindowsDocument | None:
-        """The document of windows, if this commit replaced some."""
         return WindowsDocument.from_text(self.user_metadata) if self.operation == "WRITE" else None
 
     @property
@@ -81,7 +77,6 @@ class Commit:
 
     @property
     def named(self) -> str:
-        """The version, with what it did."""
         return f"version {self.version} ({self.operation or 'an operation without a name'}{self.shown_parameters})"
 
     def metric(self, name: str) -> int | None:
@@ -95,8 +90,6 @@ def _plus(one: int | None, other: int | None) -> int | None:
 
 
 # What each of Delta's operations does to the rows of a table. Their names are those of Delta's DeltaOperations.
-
-
 class Effect(enum.Enum):
     """Effect of another writer's operation on the stream's rows."""
 
@@ -109,62 +102,28 @@ class Effect(enum.Enum):
     UNKNOWN = "unknown"
 
 
-_KEEPS_ROWS = frozenset(
-    {
-        "OPTIMIZE",
-        "OPTIMIZE CHECKPOINT",
-        "VACUUM START",
-        "VACUUM END",
-        "REORG",
-        "REORG TABLE UPGRADE UNIFORM",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "ADD COLUMNS",
-        "CHANGE COLUMN",
-        "CHANGE COLUMNS",
-        "RENAME COLUMN",
-        "DROP COLUMNS",
-        "REPLACE COLUMNS",
-        "UPDATE SCHEMA",
-        "UPDATE COLUMN METADATA",
-        "REMOVE COLUMN MAPPING",
-        "SET COLUMN",
-        "ADD CONSTRAINT",
-        "DROP CONSTRAINT",
-        "UPGRADE PROTOCOL",
-        "DROP FEATURE",
-        "COMPUTE STATS",
-        "CLUSTER BY",
-        "DOMAIN METADATA CLEANUP",
-        "ROW TRACKING BACKFILL",
-        "ROW TRACKING UNBACKFILL",
-        "Deletion Vector Tombstones",
-        "Empty Commit",
-        "UPDATE",
-        # Names of delta-rs.
-        "ADD COLUMN",
-        "ADD FEATURE",
-        "UPDATE FIELD METADATA",
-        "UPDATE TABLE METADATA",
-    }
+# The last four are names of delta-rs.
+_KEEPS_ROWS = listed(
+    """
+    OPTIMIZE, OPTIMIZE CHECKPOINT, VACUUM START, VACUUM END, REORG, REORG TABLE UPGRADE UNIFORM, SET TBLPROPERTIES,
+    UNSET TBLPROPERTIES, ADD COLUMNS, CHANGE COLUMN, CHANGE COLUMNS, RENAME COLUMN, DROP COLUMNS, REPLACE COLUMNS,
+    UPDATE SCHEMA, UPDATE COLUMN METADATA, REMOVE COLUMN MAPPING, SET COLUMN, ADD CONSTRAINT, DROP CONSTRAINT,
+    UPGRADE PROTOCOL, DROP FEATURE, COMPUTE STATS, CLUSTER BY, DOMAIN METADATA CLEANUP, ROW TRACKING BACKFILL,
+    ROW TRACKING UNBACKFILL, Deletion Vector Tombstones, Empty Commit, UPDATE, ADD COLUMN, ADD FEATURE,
+    UPDATE FIELD METADATA, UPDATE TABLE METADATA
+    """
 )
 _CREATES = frozenset({"CREATE TABLE", "CREATE TABLE AS SELECT"})
-_REPLACES = frozenset(
-    {
-        "REPLACE TABLE",
-        "REPLACE TABLE AS SELECT",
-        "CREATE OR REPLACE TABLE",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "TRUNCATE",
-        "CLONE",
-        "CONVERT",
-    }
+_REPLACES = listed(
+    """
+    REPLACE TABLE, REPLACE TABLE AS SELECT, CREATE OR REPLACE TABLE, CREATE OR REPLACE TABLE AS SELECT, TRUNCATE,
+    CLONE, CONVERT
+    """
 )
 _NO_PREDICATE = frozenset({None, "", "[]", '["true"]'})
 
 
 def effect_of(commit: Commit) -> Effect:  # noqa: PLR0911 - one line for each kind of operation
-    """Classifies a commit by its operation and parameters."""
     operation, parameters = commit.operation, commit.parameters
     if operation == "RESTORE":
         return Effect.RESTORES
@@ -194,33 +153,22 @@ def _effect_of_write(parameters: Mapping[str, str | None]) -> Effect:
     return Effect.CHANGES_ROWS if by_condition else Effect.REPLACES
 
 
-# Metrics with the rows or files that an operation added; without any of them, the number is unknown.
-_BROUGHT = {
-    "WRITE": ("numOutputRows",),
-    "CREATE TABLE AS SELECT": ("numOutputRows",),
-    "REPLACE TABLE AS SELECT": ("numOutputRows",),
-    "CREATE OR REPLACE TABLE AS SELECT": ("numOutputRows",),
-    "STREAMING UPDATE": ("numOutputRows",),
-    # Its output rows include rows that it only moved between files.
-    "MERGE": ("numTargetRowsInserted",),
-    # These two only count files.
-    "CLONE": ("sourceNumOfFiles",),
-    "CONVERT": ("numConvertedFiles",),
-}
+# Metrics with what an operation added, where it isn't numOutputRows; without the metric, the number is unknown. The
+# output rows of a MERGE include rows that it only moved between files, and the others only count files.
+_BROUGHT = {MERGE: "numTargetRowsInserted", "CLONE": "sourceNumOfFiles", "CONVERT": "numConvertedFiles"}
 # With Delta's Spark writer these never add rows. Other engines may use the names differently.
 _BRINGS_NONE = frozenset({"CREATE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE", "TRUNCATE", "DELETE"})
 _OF_SPARK = "Apache-Spark/"
 
 
 def brings_rows(commit: Commit) -> bool | None:
-    """Whether this commit added rows; None if unknown from history."""
     operation = commit.operation
     if operation in _KEEPS_ROWS and commit.version > 0:
         return False
     if operation in _BRINGS_NONE and (commit.engine is None or commit.engine.startswith(_OF_SPARK)):
         return False
-    counts = [commit.metric(name) for name in _BROUGHT.get(operation or "", ("numOutputRows",))]
-    return None if None in counts else any(counts)
+    brought = commit.metric(_BROUGHT.get(operation or "", "numOutputRows"))
+    return None if brought is None else brought > 0
 
 
 @dataclass(frozen=True)
@@ -263,7 +211,6 @@ class Written:
 def committed(
     commit: Commit, written: Written, table_rows: int | None, keys: int | None = None, attempt: str | None = None
 ) -> Committed:
-    """Creates the result from a commit in the history."""
     rows = commit.rows_written
     # A rewrite also counts rows that it only moved between files; an append moves none, and a merge counts them
     # separately.

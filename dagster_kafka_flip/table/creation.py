@@ -28,7 +28,6 @@ _DELETION_VECTORS = "delta.enableDeletionVectors"
 
 
 def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructType) -> str:
-    """Returns the CREATE TABLE statement of an empty table."""
     check_layout(str(target), schema.names, partition_by=target.partition_by, cluster_by=target.cluster_by)
     check_can_be_stored(schema, str(target), target.partition_by)
     clauses = [f"CREATE TABLE {target.identifier} ({column_ddl(schema)}) USING delta"]
@@ -112,7 +111,7 @@ def check_path_is_free(target: DeltaTarget) -> None:
     with looking_at(target):
         if path.is_file():
             raise TableError(f"{target} is a file, but a Delta table is a folder", "Use another path")
-        if not is_free(path) and not has_first_commit(path):
+        if not is_free(path) and not (path / _LOG / _FIRST_COMMIT).exists():
             msg = f"{path} is not empty and not a Delta table; choose another path, or convert it with CONVERT TO DELTA"
             raise TableError(msg)
         outer = next((one for one in path.resolve().parents if has_log(one)), None)
@@ -142,8 +141,6 @@ def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.
 #
 # Delta sees neither a table nor a free location, so nothing could be written there again.
-
-
 _LOG = "_delta_log"
 _FIRST_COMMIT = f"{0:020}.json"
 # From Delta's protocol: a table exists once its log has a commit or a checkpoint.
@@ -160,11 +157,6 @@ def is_free(path: Path) -> bool:
 def has_log(path: Path) -> bool:
     """Whether there is a log here that may be a table's; only Delta can confirm it."""
     return (path / _LOG).is_dir() and not _is_incomplete(path / _LOG)
-
-
-def has_first_commit(path: Path) -> bool:
-    """Whether the log here has version 0, so that the location is a table from its start on."""
-    return (path / _LOG / _FIRST_COMMIT).exists()
 
 
 def remove_incomplete_log(path: Path | None) -> None:
@@ -195,10 +187,7 @@ def are_statistics_chosen(spark: SparkSession, target: DeltaTarget) -> bool:
 
 
 def statistics_columns(target: DeltaTarget, schema: StructType) -> str | None:
-    """Columns with statistics, as Delta's property names them; None if there are none.
-
-    Not strings: they are the most expensive to compare, and in the order of arrival every file has nearly all.
-    """
+    """Not strings: costly to compare, and in the order of arrival each file has nearly all. None if there are none."""
     from pyspark.sql.types import DateType, NumericType, StringType, TimestampNTZType, TimestampType
 
     partitioning = {name.lower() for name in target.partition_by}

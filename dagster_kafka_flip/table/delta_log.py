@@ -10,13 +10,8 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
 from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
-from dagster_kafka_flip.table.retries import answered
-from dagster_kafka_flip.table.spark_error import (
-    CHECK_ACCESS,
-    is_not_there,
-    is_sparks_own,
-    told,
-)
+from dagster_kafka_flip.table.retries import retried, warned_of_silence
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, is_not_there, is_sparks_own, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX
 
@@ -47,7 +42,8 @@ _T = TypeVar("_T")
 def asked(what: str, finding: str, ask: Callable[[], _T]) -> _T:
     """Asks Spark about a table, and again after transient errors of its store or its catalog."""
     try:
-        return answered(_logger, what, ask)
+        with warned_of_silence(_logger, what):
+            return retried(_logger, what, ask)
     except Exception as error:
         if not is_sparks_own(error):
             raise
@@ -125,20 +121,15 @@ class TableLog:
         return TableDetails(str(row["id"]), tuple(row["partitionColumns"]), dict(row["properties"] or {}))
 
     def detail(self, *columns: str) -> Any:
-        """Returns columns of Delta's description of the table."""
         describe = f"DESCRIBE DETAIL {self.target.identifier}"
         (row,) = self.described(lambda: self._spark.sql(describe).select(*columns).collect())
         return row
 
     def described(self, describe: Callable[[], _T]) -> _T:
-        """Asks Spark about the table, which is there."""
         return asked(f"describing {self.target}", f"the table {self.target} can't be described", describe)
 
     def transaction_versions(self, location: str, newest: int) -> dict[str, int]:
-        """The last transaction versions of all streams at a table version, by their transaction ids.
-
-        They are in the last checkpoint, whose sidecars only contain files, and in the commits after it.
-        """
+        """By transaction id at a version: from the last checkpoint, whose sidecars have none, and commits after it."""
         folder = f"{location.rstrip('/')}/_delta_log"
         # Spark's readers interpret these characters of a path as patterns.
         readable = _PATTERN_LETTER.sub(r"\\\g<0>", folder)

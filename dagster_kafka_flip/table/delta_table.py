@@ -6,11 +6,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dagster_kafka_flip.errors import (
-    KafkaFlipError,
-    TableError,
-    WindowsChangedError,
-)
+from dagster_kafka_flip.errors import KafkaFlipError, TableError, WindowsChangedError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.instants import utc_time
 from dagster_kafka_flip.table.anchor import Anchor, check_doubt, find_anchor
@@ -28,17 +24,11 @@ from dagster_kafka_flip.table.layout import (
     with_nulls_as_stored,
 )
 from dagster_kafka_flip.table.schema import check_schema
-from dagster_kafka_flip.table.spark_error import (
-    is_already_there,
-    is_conflict,
-    is_not_there,
-    is_place_taken,
-    told,
-)
+from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, is_place_taken, told
 from dagster_kafka_flip.table.table_port import guarded, or_failed, table_port
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import datetime, timedelta
 
     from pyspark.sql import DataFrame, SparkSession
@@ -97,24 +87,23 @@ class DeltaTable:
                 str(self.target),
                 self._tolerated,
                 expired=self._recorded_anchor,
-                has_rows=self.has_rows,
+                has_rows=lambda: self.count_rows() > 0,
             )
         except TableNotThereError:
-            self.check_place_is_free()
+            self.port.check_place_is_free()
             return None
         check_doubt(anchor)
         return anchor
 
     def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.transaction_versions(newest).get(self.target.transaction_id)
+        found = self.port.transaction_versions(self.location(), newest).get(self.target.transaction_id)
         return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
-        """Returns all commits in the table's history, newest first; None if there is no table."""
         try:
             return tuple(self.commits())
         except TableNotThereError:
-            self.check_place_is_free()
+            self.port.check_place_is_free()
             return None
 
     def last_document(self, history: Iterable[Commit]) -> tuple[Commit, CommitDocument] | None:
@@ -122,7 +111,6 @@ class DeltaTable:
         return next(documented(history, self.target.stream), None)
 
     def no_rows(self) -> DataFrame:
-        """Returns a DataFrame without rows that has the table's schema."""
         return self.port.no_rows(self.schema())
 
     def rows(self, version: int | None = None) -> DataFrame:
@@ -130,7 +118,6 @@ class DeltaTable:
         return self.port.rows(version)
 
     def schema(self) -> StructType:
-        """The table's columns now."""
         try:
             return self.port.schema()
         except TableError as error:
@@ -139,7 +126,6 @@ class DeltaTable:
             raise self.disappeared() from error
 
     def disappeared(self) -> TableError:
-        """Returns the error for a table that is gone in the middle of a run."""
         return TableError(
             f"the table {self.target} disappeared during the run",
             "Restore the table with its _delta_log and run again; otherwise the next run creates a new table and "
@@ -148,11 +134,7 @@ class DeltaTable:
         )
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
-        """Refuses a stream that would read what another stream of the same table reads, or write in another mode.
-
-        The walk to the anchor meets the other streams that committed since. When this stream takes up new topic
-        partitions, all of history is asked.
-        """
+        """Refuses to read what another stream reads. The walk met the newest; for new topic partitions, all count."""
         if anchor.state is not None:
             self._check_mode(anchor)
         streams = dict(anchor.other_streams)
@@ -161,7 +143,8 @@ class DeltaTable:
             commits = tuple(self.commits())
             streams = other_streams(commits, self.target.stream) | streams
             if commits and commits[-1].version > 0:
-                self._check_forgotten(streams, commits)
+                versions = self.port.transaction_versions(self.location(), commits[0].version)
+                check_forgotten(self.target, versions, streams, commits[-1].version)
         check_shared(self.target, streams, plan.end_offsets, plan.state)
 
     def _check_mode(self, anchor: Anchor) -> None:
@@ -170,19 +153,8 @@ class DeltaTable:
         elif anchor.is_recorded:
             check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
 
-    def _check_forgotten(self, streams: Collection[str], commits: Sequence[Commit]) -> None:
-        versions = self.transaction_versions(commits[0].version)
-        check_forgotten(self.target, versions, streams, commits[-1].version)
-
-    def transaction_versions(self, newest: int) -> dict[str, int]:
-        """Returns the last transaction versions of all streams at a table version, by their transaction ids."""
-        return self.port.transaction_versions(self.location(), newest)
-
     def create(self, schema: StructType) -> None:
-        """Creates the empty table. Does nothing if another process was faster.
-
-        A write that creates its table would lose the document, and with it the position.
-        """
+        """Does nothing if another process was faster. A write that creates its table would lose the document."""
         target = self.target
         create = self.port.creation(schema)
         self.port.check_times_of_partitions(lambda: timestamps_among(schema, target.partition_by))
@@ -212,7 +184,6 @@ class DeltaTable:
             raise TableError(*told(finding, error, advice if is_place_taken(error) else "")) from error
 
     def made(self, schema: StructType) -> Anchor:
-        """Creates the empty table and returns the commit that defines the position in it."""
         self.create(schema)
         return still_there(self.anchor(), self.target)
 
@@ -235,17 +206,11 @@ class DeltaTable:
         return with_nulls_as_stored(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
-        """Checks that Delta stores the times in the table's partition columns as they are."""
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
 
     def count_rows(self, version: int | None = None) -> int:
-        """Returns the number of rows, now or at a version, from Delta's statistics if possible."""
         finding = f"the rows of the table {self.target} can't be counted"
         return asked(f"counting the rows of {self.target}", finding, lambda: self.port.count_rows(version))
-
-    def has_rows(self) -> bool:
-        """Whether the table has any row."""
-        return self.count_rows() > 0
 
     def kept_until(self, anchor: Anchor) -> datetime | None:
         """When the commit with the position is half of the log's retention old: after the whole, it may be gone."""
@@ -258,22 +223,17 @@ class DeltaTable:
             return now
         if now - committed < TOO_YOUNG_TO_ASK:
             return committed + TOO_YOUNG_TO_ASK
+        if self._retention is None:
+            self._retention = log_retention(self.properties().get(LOG_RETENTION))
         try:
-            return committed + self._log_retention() / 2
+            return committed + self._retention / 2
         except OverflowError:
             return None
 
-    def _log_retention(self) -> timedelta:
-        if self._retention is None:
-            self._retention = log_retention(self.properties().get(LOG_RETENTION))
-        return self._retention
-
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
         return dict(self.port.details().properties)
 
     def check_takes_streams(self) -> None:
-        """Checks that a table takes a stream that has no position in it."""
         properties = self.properties()
         if WINDOWS_PROPERTY in properties:
             raise self.is_of_windows("")
@@ -308,19 +268,16 @@ class DeltaTable:
         return self.port.details().id
 
     def name_in_catalog(self) -> str | None:
-        """The table's full name, as its catalog has it; None for a path."""
         return None if self.target.is_path else str(self.port.detail("name")["name"])
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that the table is partitioned by."""
         if self._partition_columns is None:
             # A table that gets others is a new one.
             self._partition_columns = self.port.details().partition_columns
         return self._partition_columns
 
     def location(self) -> str:
-        """The table's location as a URI or absolute path."""
         if self._location is None:
             self._location = str(self.port.detail("location")["location"])
             self.port.check_writers(self._location, self.properties)
@@ -335,20 +292,14 @@ class DeltaTable:
         return True
 
     def commits(self) -> Iterator[Commit]:
-        """Yields the table's commits, newest first, in pages. Versions that arrive meanwhile are not included."""
         return self.port.commits()
 
     def newest_commits(self) -> Iterator[Commit]:
         """As `commits`, but only the newest `MOST_COMMITS`: a table may have hundreds of thousands."""
         return itertools.islice(self.commits(), MOST_COMMITS)
 
-    def check_place_is_free(self) -> None:
-        """Checks that a table can be created where there is none."""
-        self.port.check_place_is_free()
-
 
 def still_there(found: _T | None, target: DeltaTarget) -> _T:
-    """Returns what was found in a table that was just created."""
     if found is None:
         raise TableError(
             f"the table {target} was created, or its catalog has it, but Delta finds no table in its folder: it was "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,8 +34,6 @@ class TableVersion:
 #
 # A batch's commit excludes rejected records; they are written to the dead-letter table right after it. Until that
 # table's commit settles them, they are pending.
-
-
 @dataclass(frozen=True)
 class DeadLetterRoute:
     """Destination of a batch's rejected records, and the decoder that rejected them.
@@ -53,7 +52,6 @@ class DeadLetterRoute:
     settled: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Serializes the route for a commit's document."""
         return asdict(self)
 
     @classmethod
@@ -74,7 +72,6 @@ class RoutedBatch:
     route: DeadLetterRoute
 
     def to_json(self) -> dict[str, Any]:
-        """Serializes the batch for the document of a later commit."""
         batch = {
             "version": self.version,
             "attempt": self.attempt,
@@ -122,16 +119,15 @@ class Document:
     mark: ClassVar[str]
     what: ClassVar[str]
 
-    attempt: str
-    run_id: str
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run_id: str = ""
     base_version: int
-    splits: tuple[KafkaPartitionSplit, ...]
+    splits: tuple[KafkaPartitionSplit, ...] = ()
     state: EnumeratorState
     incidents: tuple[Incident, ...] = ()
     schemas: Mapping[str, Sequence[str]] = field(default_factory=dict[str, "Sequence[str]"])
 
     def to_text(self) -> str:
-        """The document as compact JSON, without what it does not have."""
         document = {
             self.mark: DOCUMENT_VERSION,
             **self._to_json(),
@@ -232,7 +228,6 @@ class CommitDocument(Document):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that identify the table's rows; empty if rows are appended."""
         return key_of(self.mode)
 
     def routed(self, version: int) -> RoutedBatch | None:

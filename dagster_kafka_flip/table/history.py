@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError, StreamOverlapError, TableChangedError, TableModeError
-from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.next_step import AS_PRINTED, TOPIC, set_position
 from dagster_kafka_flip.table.commit import Effect, effect_of
@@ -30,13 +30,6 @@ FIRST_PAGE = 10
 """Number of commits that the first look at a history reads."""
 
 
-def with_undone(history: Sequence[Commit]) -> Iterator[tuple[Commit, bool]]:
-    """Yields each commit, newest first, and whether a later RESTORE to a version undid it."""
-    counting = {commit.version for commit in commits_that_count(history)}
-    for commit in history:
-        yield commit, commit.version not in counting
-
-
 def commits_that_count(commits: Iterable[Commit]) -> Iterator[Commit]:
     """Yields a table's commits, newest first, without those that a later RESTORE to a version has undone."""
     visible: int | None = None
@@ -49,11 +42,7 @@ def commits_that_count(commits: Iterable[Commit]) -> Iterator[Commit]:
 
 
 def check_restore(commit: Commit, table: str) -> None:
-    """Refuses a RESTORE to a timestamp.
-
-    Delta writes it in the JVM's time zone and reads it in the session's, without either, and the commits of a copied
-    log have other times: no text tells which version it was.
-    """
+    """Refuses a RESTORE to a timestamp: its time zone is unknown, and the commits of a copied log have other times."""
     if effect_of(commit) is Effect.RESTORES and commit.restored_version is None:
         raise PositionLostError(
             f"version {commit.version} of the table {table} is a RESTORE to a timestamp "
@@ -63,7 +52,6 @@ def check_restore(commit: Commit, table: str) -> None:
 
 
 def documented(commits: Iterable[Commit], stream: str | None = None) -> Iterator[tuple[Commit, CommitDocument]]:
-    """Yields the commits of streams, each with its document."""
     for commit in commits:
         document = commit.document()
         if document is not None and stream in {None, document.stream}:
@@ -115,10 +103,7 @@ def is_anchor(commit: Commit, document: CommitDocument) -> bool:
 
 
 def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
-    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and a stream's commit.
-
-    The commits are those between the two, and those from the anchor on, as far as they are known.
-    """
+    """Checks that nobody deleted rows or wrote the same ones between the reading of the position and the commit."""
     if version <= document.base_version:
         raise TableChangedError(
             f"version {version} of the table {table} is a batch of the stream {document.stream!r} that was planned at "
@@ -175,7 +160,6 @@ def check_shared(
 
 
 def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
-    """Checks that a stream may write to a table that another stream has written to."""
     if target.key or other.key:
         raise TableModeError(
             f"the stream {other.stream!r} writes to {target} with {written(other.mode)}, and the stream "
@@ -185,9 +169,8 @@ def check_only_stream(target: DeltaTarget, other: CommitDocument) -> None:
 
 
 def overlap(target: DeltaTarget, both: Sequence[TopicPartition], stream: str, since: str) -> StreamOverlapError:
-    """Creates the error for overlapping streams."""
     return StreamOverlapError(
-        f"{_some(both)}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
+        f"{first_of(both)}: the stream {stream!r} of the table {target} reads it {since}; the stream {target.stream!r} "
         "would duplicate the records",
         f"Use another table for {target.stream!r}, or remove the topic from its source. If {stream!r} should stop "
         "reading it, remove the topic from that source and give up its position: "
@@ -245,10 +228,7 @@ def _doubled(document: CommitDocument, other: CommitDocument) -> int:
 
 
 def check_alone(commit: Commit, document: CommitDocument, version: int, table: str) -> None:
-    """Checks that a commit between the reading of the position and a batch's commit is not of the same records.
-
-    On a store without a lock, this can happen after the check before the write.
-    """
+    """Checks that a commit in between is not of the same records, which is possible where the store has no lock."""
     way_out = (
         f"RESTORE the table to version {version - 1}, which removes this batch; then use another table for one of the "
         "two"
@@ -273,7 +253,7 @@ def check_alone(commit: Commit, document: CommitDocument, version: int, table: s
     if both:
         raise TableChangedError(
             f"versions {commit.version} (the stream {other.stream!r}) and {version} (the stream {document.stream!r}) "
-            f"of the table {table} both contain {_some(both)}, and the later one was planned before the earlier one "
+            f"of the table {table} both contain {first_of(both)}, and the later one was planned before the earlier one "
             f"was committed: up to {counted(_doubled(document, other), 'record')} of these two batches may be there "
             f"twice",
             way_out,
@@ -329,12 +309,10 @@ class Continuity:
 
     @property
     def unexplained(self) -> tuple[Break, ...]:
-        """Gaps without a recorded reason."""
         return tuple(found for found in self.breaks if found.reason is None)
 
     @property
     def explained(self) -> tuple[Break, ...]:
-        """Gaps with a recorded reason: a manual move or a tolerated error."""
         return tuple(found for found in self.breaks if found.reason is not None)
 
 
@@ -352,7 +330,6 @@ class _State:
 
 
 def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
-    """Compares the start of each commit of a stream with the end of the previous one."""
     current = _State()
     at: dict[int, _State] = {}
     own = compared = restores = changes = 0
@@ -398,7 +375,7 @@ def _compared(before: _State, commit: Commit, document: CommitDocument) -> Itera
     stops = {split.topic_partition: split.stopping_offset for split in document.splits}
     lost = sorted(tp for tp in known.position if tp not in state.position)
     if lost:
-        yield Break(commit.version, f"no longer has a position of {_some(lost)}", reason=reason)
+        yield Break(commit.version, f"no longer has a position of {first_of(lost)}", reason=reason)
     moved: dict[TopicPartition, tuple[int, int]] = {}
     others: list[TopicPartition] = []
     for tp, position in sorted(state.position.items()):
@@ -413,14 +390,14 @@ def _compared(before: _State, commit: Commit, document: CommitDocument) -> Itera
         if skipped or repeated:
             moved[tp] = skipped, repeated
     if others:
-        yield Break(commit.version, f"belongs to another topic or cluster for {_some(others)}", reason=reason)
+        yield Break(commit.version, f"belongs to another topic or cluster for {first_of(others)}", reason=reason)
     if moved:
         skipped = sum(offsets for offsets, _ in moved.values())
         repeated = sum(offsets for _, offsets in moved.values())
         counted = [
             f"{number} offsets {how}" for number, how in ((skipped, "skipped"), (repeated, "repeated")) if number
         ]
-        what = f"{' and '.join(counted)} since version {before.version}, on {_some(list(moved))}"
+        what = f"{' and '.join(counted)} since version {before.version}, on {first_of(list(moved))}"
         yield Break(commit.version, what, skipped, repeated, reason)
 
 
@@ -443,8 +420,3 @@ def moves(commit: Commit, stream: str) -> bool:
     """Whether a commit may have taken a stream's position back, or to another log."""
     document = commit.document()
     return document is not None and document.stream == stream and why_elsewhere(document) is not None
-
-
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    more = f" and {counted(len(partitions) - 1, 'more topic partition')}" if len(partitions) > 1 else ""
-    return f"{partitions[0]}{more}"

@@ -31,7 +31,6 @@ _PATIENCE_AT_EXIT_SECONDS = 60.0
 
 
 def write_tag(attempt: str) -> str:
-    """The tag of one write attempt's Spark jobs."""
     return f"dagster-kafka-flip-{attempt}"
 
 
@@ -44,7 +43,6 @@ class Hold:
         self._counting = threading.Lock()
 
     def share(self) -> None:
-        """Adds a user."""
         with self._counting:
             self._sharing += 1
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import PositionLostError
-from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.anchor import Anchor
+from dagster_kafka_flip.table.anchor import Anchor, history_lost
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 
 if TYPE_CHECKING:
@@ -29,10 +27,7 @@ _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s*(second|minute|hour|day|week)s?
 
 
 def log_retention(text: str | None) -> timedelta:
-    """A table's log retention, such as `interval 30 days`; the shortest reasonable one if it is written otherwise.
-
-    So the position is committed again earlier than needed, never too late.
-    """
+    """The shortest if it is not understood: the position is committed again too early, but never too late."""
     if text is None:
         return DEFAULT_LOG_RETENTION
     if (found := _INTERVAL.fullmatch(text.strip().lower())) is not None:
@@ -163,9 +158,4 @@ def recorded_anchor(
             f"A record of the last run could replace it with the transaction version {found}, version {oldest - 1} or "
             f"later, and no dead letters pending: {has}"
         )
-    raise PositionLostError(
-        f"the table {target} no longer has the history that holds the position of the stream {target.stream!r}: its "
-        f"oldest commit is version {oldest}, and it holds no commit of the stream",
-        f"Delta removes commits after {LOG_RETENTION}. {replaces}. Check the table's last offsets, and set the "
-        f"position: {set_position(str(target), target.stream, topics=TOPIC)}",
-    )
+    raise history_lost(str(target), target.stream, oldest, f"{replaces}. ")

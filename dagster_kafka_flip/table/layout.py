@@ -28,7 +28,6 @@ NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 def check_layout(
     table: str, columns: Collection[str], *, partition_by: Sequence[str], cluster_by: Sequence[str]
 ) -> None:
-    """Checks that a table has its partition and clustering columns."""
     # Spark and Delta compare column names case-insensitively.
     there = {name.lower() for name in columns}
     for option, names in (("partition_by", partition_by), ("cluster_by", cluster_by)):
@@ -49,10 +48,7 @@ def check_layout(
 
 
 def check_binary_partitions(table: str, batch: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
-    """Checks that a batch writes no BINARY into a partition column of a table.
-
-    Delta stores the values of partition columns as text, and replaces what is not UTF-8.
-    """
+    """Delta stores the values of partition columns as text, and replaces what is not UTF-8."""
     binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
     partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
     for name in binary:
@@ -78,10 +74,7 @@ def required_texts(
 def with_nulls_as_stored(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
-    """Makes a null of each text that Delta stores as one, in partition columns that are NOT NULL.
-
-    Delta then refuses the row. It checks NOT NULL before it stores the text, and could not read such a table again.
-    """
+    """So Delta refuses the row: it checks NOT NULL before it stores a text as null, and could not read it again."""
     from pyspark.sql import functions as f
 
     texts = {name: f.col(quoted(name)) for name in required_texts(rows.columns, table, partition_columns)}
@@ -96,7 +89,6 @@ _KIND_PROPERTY = "dagster-kafka-flip.mode"
 
 
 def mode_properties(mode: Mode) -> dict[str, str]:
-    """The properties of a table that is created for a mode."""
     if isinstance(mode, Append):
         return {}
     kind = kind_of(mode)
@@ -104,7 +96,6 @@ def mode_properties(mode: Mode) -> dict[str, str]:
 
 
 def created_for(properties: Mapping[str, str]) -> Mode:
-    """The mode that a table was created for."""
     names = _parsed(properties.get(KEY_PROPERTY, "[]"))
     kind = _parsed(properties.get(_KIND_PROPERTY, "{}"))
     key = tuple(map(str, names)) if isinstance(names, list) else (properties[KEY_PROPERTY],)
@@ -119,7 +110,6 @@ def _parsed(text: str) -> Any:
 
 
 def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
-    """Checks that a target has the mode in which its table is written."""
     if same_mode(mode, target.mode):
         return
     raise TableModeError(
@@ -133,14 +123,11 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
 #
 # Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
 # that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-
-
 _SESSION_ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 
 
 def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
-    """The columns of the type TIMESTAMP among some of a table's columns."""
     from pyspark.sql.types import TimestampType
 
     wanted = {name.lower() for name in names}
@@ -152,7 +139,6 @@ def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
 def check_times_of_partitions(
     spark: SparkSession, target: DeltaTarget, timestamps: Callable[[], Sequence[str]]
 ) -> None:
-    """Checks that the times in a table's partition columns are stored as they are."""
     # First the checks that need no query.
     if is_local(spark, target) and not timestamps():
         return
@@ -171,7 +157,6 @@ def check_times_of_partitions(
 
 
 def _zone_of_writers(spark: SparkSession) -> str:
-    """The time zone of the JVM in which tasks run."""
     try:
         ((zone,),) = spark.sql("SELECT reflect('java.time.ZoneId', 'systemDefault')").collect()
     except Exception as error:  # noqa: BLE001 - a cluster may not allow this function

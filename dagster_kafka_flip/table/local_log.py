@@ -158,13 +158,11 @@ def newest_commits(log: Path, limit: int) -> list[Commit] | None:
 
 @_if_clear
 def commits_between(log: Path, first: int, last: int) -> list[Commit]:
-    """The commits of these versions, in their order."""
     return [_commit(log, version) for version in range(first, last + 1)]
 
 
 @_if_clear
 def details_at(log: Path) -> tuple[int, TableDetails] | None:
-    """A table's newest version and its details."""
     versions, checkpoints = _versions(log)
     newest = max(versions)
     if newest < max(checkpoints, default=-1):
@@ -187,7 +185,6 @@ def _metadata(log: Path, version: int) -> Any:
 
 
 def _action(line: str, name: str) -> Any:
-    """A commit's action, if it has this name."""
     action = json.loads(line)
     if not isinstance(action, dict):
         raise TypeError("an action is a JSON object")
@@ -195,7 +192,6 @@ def _action(line: str, name: str) -> Any:
 
 
 def _versions(log: Path) -> tuple[set[int], set[int]]:
-    """The versions that have a commit here, and those that have a checkpoint."""
     found = [match for name in os.listdir(log) if (match := _NAME.fullmatch(name)) is not None]  # noqa: PTH208 - a log may have 100,000 files
     return (
         {int(match[1]) for match in found if match[2] == "json"},

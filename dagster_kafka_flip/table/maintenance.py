@@ -42,14 +42,7 @@ class Maintained:
 def maintain(
     spark: SparkSession, target: DeltaTarget, vacuum_after: timedelta | None, *, has_position: bool = True
 ) -> Maintained | None:
-    """Runs OPTIMIZE and VACUUM on a table, under the lock that every run of this package takes.
-
-    On a local file system, two processes that commit at the same time can lose a commit; a plain `OPTIMIZE` from
-    another process would not take the lock. A table of windows has no position to keep.
-
-    Returns:
-        The result; None if the table does not exist yet.
-    """
+    """Runs OPTIMIZE and VACUUM under the lock of every run: two processes at once can lose a commit."""
     table = DeltaTable(spark, target)
     target = table.target
     if not table.is_there():

@@ -5,23 +5,22 @@ from __future__ import annotations
 import contextlib
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, place, raising, unless
-from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO
+from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO, Changes
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.unavailable import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from dagster_kafka_flip.table.changes import Changes
     from dagster_kafka_flip.table.target import DeltaTarget
 
 # Unlikely to be the name of a column, which would make `name.field` ambiguous.
@@ -30,14 +29,7 @@ _CHANGES = "dagster_kafka_flip_changes"
 
 # Types whose lowest and highest value Delta keeps for each file, and how a value is written: a literal, because Delta
 # leaves out files by literals only.
-_LITERALS = {
-    "tinyint": "{}Y",
-    "smallint": "{}S",
-    "int": "{}",
-    "bigint": "{}L",
-    "date": "DATE '{}'",
-    "string": "{}",
-}
+_LITERALS = {"tinyint": "{}Y", "smallint": "{}S", "int": "{}", "bigint": "{}L", "date": "DATE '{}'", "string": "{}"}
 _PLAIN_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_BOUND = 256
 
@@ -57,12 +49,9 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class LatestChanges:
-    """What a merge applies.
+    """What a merge applies: the last change of each key, of a history all of them, kept.
 
-    Attributes:
-        changes: The batch, with the values that it has.
-        rows: The last change of each key, of a history all of them, kept.
-        bounds: SQL conditions that the rows of all these keys fulfil: files of the table outside need not be read.
+    The rows of all these keys fulfil the `bounds`: files of the table outside need not be read.
     """
 
     changes: Changes
@@ -97,11 +86,7 @@ def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None
 
 
 def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, table: Callable[[], DataFrame]) -> None:
-    """Merges the latest changes in a session with the settings `SETTINGS`, its fence and its document.
-
-    What a history needs of the table is looked up by the MERGE itself: a source that reads the MERGE's own table reads
-    the version that it changes, and the MERGE fails if another writer changes what was read.
-    """
+    """What a history needs is looked up by the MERGE itself: it fails if another writer changes what was read."""
     rows = latest.rows
     if latest.changes.is_history:
         rows = versions(latest.changes, rows, table().alias(_TABLE).where(" AND ".join(latest.bounds) or "true"))
@@ -117,7 +102,6 @@ def merge(session: SparkSession, target: DeltaTarget, latest: LatestChanges, tab
 
 
 def statement(target: DeltaTarget, latest: LatestChanges, source: str) -> str:
-    """Returns the MERGE statement; `source` identifies the view with the changes."""
     old, new, changes = _TABLE, _CHANGES, latest.changes
     matches = [f"{old}.{quoted(name)} = {new}.{quoted(name)}" for name in changes.key]
     clauses = _ending(changes) if changes.is_history else _replacing(changes)
@@ -236,11 +220,7 @@ _COUNTS = "_dagster_kafka_flip_counts"
 
 
 def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
-    """The rows that changes add to the history of their keys, and those that they end.
-
-    Changes up to the last one in the table are not applied again. A row is never valid before the one that it follows:
-    if a record has an earlier timestamp than the one before it, both changed at the later of these times.
-    """
+    """Changes up to the table's last are not applied again. A row is never valid before the one that it follows."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -332,3 +312,100 @@ def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> Data
     last = asked.join(table, on).groupBy(*keys).agg(f.max_by(row, newest).alias(_BEFORE))
     same = [rows[quoted(name)] == last[key] for key, name in zip(keys, changes.key, strict=True)]
     return rows.join(last, same, "left").drop(*keys)
+
+
+# Values that a connector left out because they did not change: taken from earlier changes, or from the table's row.
+# PostgreSQL does not log a large value that an update leaves unchanged (TOAST), so a connector can't send it.
+_BEGINS = "_dagster_kafka_flip_begins"
+_LIFE = "_dagster_kafka_flip_life"
+
+
+def filled(changes: Changes) -> Changes:
+    """Fills in the values that were left out, as far as the batch has them, and says which are still missing.
+
+    A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
+    change of the same life. What is missing then is in the table's row, if the life began before the batch.
+    """
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
+    there = {name.lower(): name for name in changes.rows.columns}
+    if columns.unavailable.lower() not in there:
+        return changes
+    name = there[columns.unavailable.lower()]
+    if (data_type := changes.rows.schema[name].dataType.simpleString()) != "array<string>":
+        raise ConfigurationError(
+            f"the column {name} must be an ARRAY<STRING>, the names of columns whose value the connector left out, but "
+            f"the transform makes it {data_type.upper()}",
+            "Keep it unchanged",
+        )
+    rows = kept_rows(changes.checked())
+    left_out = f.col(quoted(columns.unavailable))
+    left_out_names = {
+        str(name).lower(): str(name) for (name,) in rows.select(f.explode(left_out)).distinct().collect() if name
+    }
+    if not left_out_names:
+        return replace(changes, rows=rows.drop(columns.unavailable, columns.previous_key))
+    landed = changes.landed.columns
+    if changes.order_by is not None:
+        raise ConfigurationError(
+            f"the connector left out the value of {', '.join(left_out_names.values())}, and with order_by an older "
+            "change may be read later, so the unchanged value is unknown",
+            "Make the connector send all values (REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector "
+            "writes all records of a key to one topic partition",
+        )
+    unknown = [left_out_names[name] for name in sorted(left_out_names.keys() - {name.lower() for name in landed})]
+    if unknown:
+        raise ConfigurationError(
+            f"the connector left out the value of {', '.join(unknown)}, but the rows have no column with this name "
+            f"(they have {', '.join(landed)}), so it is unknown which of their values are missing",
+            f"A transform that renames or drops a column must do the same in {columns.unavailable}, for example with "
+            "array_remove",
+        )
+    names = tuple(name for name in landed if name.lower() in left_out_names)
+    return replace(changes, rows=_with_values(changes, rows, names), left_out=names)
+
+
+def _with_values(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    columns = changes.columns
+    topic, partition, offset, deleted = (f.col(quoted(name)) for name in columns[:4])
+    row = (*(f.col(quoted(name)) for name in changes.key), topic, partition)
+    in_order = Window.partitionBy(*row).orderBy(offset)
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    begins = f.coalesce(f.lag(deleted).over(in_order), f.lit(False))
+    if columns.previous_key.lower() in map(str.lower, rows.columns):
+        # It continues the row of another key, whatever the table has under this one.
+        begins |= ~deleted & f.col(quoted(columns.previous_key)).isNotNull()
+    rows = rows.withColumn(_BEGINS, begins.cast("int"))
+    rows = rows.withColumn(_LIFE, f.sum(_BEGINS).over(so_far))
+    of_life = (
+        Window.partitionBy(*row, f.col(_LIFE)).orderBy(offset).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    left_out = f.transform(f.coalesce(f.col(quoted(columns.unavailable)), f.array()), f.lower)
+
+    def known(name: str) -> Column:
+        """A STRUCT, so that a null is a value, too."""
+        is_left_out = f.coalesce(f.array_contains(left_out, name.lower()), f.lit(False))
+        return f.when(~deleted & ~is_left_out, f.struct(f.col(quoted(name)).alias("value")))
+
+    values = {name: f"_dagster_kafka_flip_value_{index}" for index, name in enumerate(names)}
+    rows = rows.select(
+        "*",
+        f.when(f.col(_LIFE) > 0, f.first(offset).over(of_life)).alias(BEGAN),
+        *(f.last(known(name), ignorenulls=True).over(of_life).alias(value) for name, value in values.items()),
+    )
+    missing = f.array(*(f.when(~deleted & f.col(value).isNull(), f.lit(name)) for name, value in values.items()))
+    inner = {columns.unavailable.lower(), columns.previous_key.lower(), _BEGINS, _LIFE, *values.values()}
+    return rows.select(
+        *(
+            f.when(deleted, f.col(quoted(name))).otherwise(f.col(values[name])["value"]).alias(name)
+            if name in values
+            else f.col(quoted(name))
+            for name in rows.columns
+            if name.lower() not in inner
+        ),
+        f.filter(missing, lambda name: name.isNotNull()).alias(UNRESOLVED),
+    )

@@ -78,7 +78,6 @@ Mode = Append | Upsert | Scd2
 
 
 def key_of(mode: Mode) -> tuple[str, ...]:
-    """The columns that identify a row; empty if rows are appended."""
     return () if isinstance(mode, Append) else mode.key
 
 
@@ -91,7 +90,6 @@ def kind_of(mode: Mode) -> dict[str, Any]:
 
 
 def mode_of(key: tuple[str, ...], kind: Mapping[str, Any]) -> Mode:
-    """The mode with a key and its other options."""
     if not key:
         return Append()
     return Scd2(key=key) if kind.get("history") else Upsert(key=key, **kind)
@@ -105,7 +103,6 @@ def same_mode(one: Mode, other: Mode) -> bool:
 
 
 def written(mode: Mode) -> str:
-    """A mode as it is written in Python."""
     if isinstance(mode, Append):
         return "Append()"
     options = [f"key=[{', '.join(map(repr, mode.key))}]"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.table.anchor import check_doubt, find_anchor
 from dagster_kafka_flip.table.commit import Effect, effect_of
-from dagster_kafka_flip.table.history import other_streams, with_undone
+from dagster_kafka_flip.table.history import commits_that_count, documented, other_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,18 +58,16 @@ class PositionReport:
 
 
 def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
-    """Ids of all streams in the history, sorted."""
     # No stream has an empty id, so none is excluded.
     return tuple(sorted(other_streams(history, "")))
 
 
 def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
-    """Reports one stream."""
     anchor, error = None, None
+    counting = {commit.version for commit in commits_that_count(history)}
     own = (
-        StreamCommit(commit, document, is_undone)
-        for commit, is_undone in with_undone(history)
-        if (document := commit.document()) is not None and document.stream == stream
+        StreamCommit(commit, document, commit.version not in counting)
+        for commit, document in documented(history, stream)
     )
     try:
         anchor = find_anchor(history, stream, table)

@@ -29,7 +29,6 @@ _SILENCE_SECONDS = 60.0
 
 
 def retried(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Returns a function's result, after up to five tries if its errors are transient."""
     tries = 1
     while True:
         try:
@@ -58,12 +57,6 @@ def waits_for_another_try(
     )
     instants.sleep(seconds)
     return True
-
-
-def answered(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
-    """Asks a table's store or catalog, again after transient errors, and warns as long as there is no answer."""
-    with warned_of_silence(log, what):
-        return retried(log, what, ask)
 
 
 @contextlib.contextmanager

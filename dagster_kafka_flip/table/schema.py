@@ -39,18 +39,9 @@ class TableColumns:
 
 
 def check_schema(
-    batch: StructType,
-    table: StructType,
-    name: str,
-    *,
-    may_change: bool,
-    may_widen: Callable[[], bool],
+    batch: StructType, table: StructType, name: str, *, may_change: bool, may_widen: Callable[[], bool]
 ) -> TableColumns:
-    """Checks that a batch's columns fit a table's; returns the table's columns after the batch.
-
-    Compares names case-insensitively, like Spark and Delta. Columns that only the table has are filled with nulls and
-    must be nullable. `may_widen` asks for Delta's property of the table.
-    """
+    """Columns that only the table has must be nullable. `may_widen` asks for Delta's property of the table."""
     found = list(_differences(batch, table, ""))
     absent = list(_absent(batch, table, ""))
     missing = [name for name, field in absent if not field.nullable]
@@ -105,7 +96,6 @@ class _Difference:
     added: StructField | None = None
 
     def lines(self) -> list[str]:
-        """The difference as lines."""
         before = [] if self.table is None else [f"- {self.path} {self.table}"]
         return [*before, f"+ {self.path} {self.batch}"]
 
@@ -154,10 +144,7 @@ def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple
 
 
 def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
-    """A column whose STRUCTs have all fields of the table's, in their order; None if they have them already.
-
-    A field that only the table has is null.
-    """
+    """The column with the fields of the table's STRUCTs in their order, or null; None if it has them already."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -214,7 +201,6 @@ def _is_wider(batch: DataType, table: DataType) -> bool:
 
 
 def merged(table: StructType, batch: StructType) -> StructType:
-    """The columns of a table after a batch that fits."""
     incoming = {field.name.lower(): field for field in batch.fields}
     known = {field.name.lower() for field in table.fields}
     kept = [
@@ -279,7 +265,6 @@ def _not_storable(kind: DataType, path: str) -> Iterator[str]:
 
 
 def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
-    """A type and all those in it, each with its column's path."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     yield path, kind
@@ -294,9 +279,7 @@ def _parts(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
 
 
 def column_ddl(schema: StructType) -> str:
-    """Formats the columns of a new table as DDL. They and their fields are nullable: a tombstone has no values.
-
-    Delta would refuse a required field in an array or map, and a null instead of a STRUCT that has one.
+    """The columns of a new table, all nullable: tombstones have no values, and Delta refuses nulls around others.
 
     Spark's own DDL uses TIMESTAMP, which a session can interpret as another type (`spark.sql.timestampType`).
     """
@@ -314,18 +297,6 @@ def _type_ddl(kind: DataType) -> str:
     if isinstance(kind, MapType):
         return f"MAP<{_type_ddl(kind.keyType)}, {_type_ddl(kind.valueType)}>"
     return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
-
-
-def names_and_types(columns: TableColumns | None) -> tuple[tuple[str, str], ...]:
-    """Name and type of each column; empty if they are unknown."""
-    fields = () if columns is None else columns.struct.fields
-    return tuple((field.name, field.dataType.simpleString()) for field in fields)
-
-
-def comments(columns: TableColumns | None) -> dict[str, str]:
-    """The comment of each column that has one."""
-    fields = () if columns is None else columns.struct.fields
-    return {field.name: str(text) for field in fields if (text := (field.metadata or {}).get("comment")) is not None}
 
 
 def _comment(field: StructField) -> str:

@@ -11,41 +11,27 @@ from dagster_kafka_flip.errors import error_text
 from dagster_kafka_flip.runtime.jars import hadoop_version
 from dagster_kafka_flip.runtime.remote import server_advice, without_grpc
 from dagster_kafka_flip.runtime.spark_jars import jars_advice
+from dagster_kafka_flip.settings.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_NOT_THERE = frozenset(
-    {
-        "DELTA_ONLY_OPERATION",
-        "DELTA_TABLE_ONLY_OPERATION",
-        "DELTA_MISSING_DELTA_TABLE",
-        "DELTA_TABLE_NOT_FOUND",
-        "DELTA_PATH_DOES_NOT_EXIST",
-        "EXPECT_TABLE_NOT_VIEW",
-        "PATH_NOT_FOUND",
-        "TABLE_OR_VIEW_NOT_FOUND",
-        "SCHEMA_NOT_FOUND",
-    }
+_NOT_THERE = listed(
+    """
+    DELTA_ONLY_OPERATION, DELTA_TABLE_ONLY_OPERATION, DELTA_MISSING_DELTA_TABLE, DELTA_TABLE_NOT_FOUND,
+    DELTA_PATH_DOES_NOT_EXIST, EXPECT_TABLE_NOT_VIEW, PATH_NOT_FOUND, TABLE_OR_VIEW_NOT_FOUND, SCHEMA_NOT_FOUND
+    """
 )
 _ALREADY_THERE = frozenset({"TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS"})
 
 # Delta's errors for concurrent changes by others; our own fence is the one that ends in Transaction.
-_CONFLICTS = frozenset(
-    {
-        "ConcurrentAppendException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentWriteException",
-        "MetadataChangedException",
-        "ProtocolChangedException",
-        "DELTA_CONCURRENT_APPEND",
-        "DELTA_CONCURRENT_DELETE_READ",
-        "DELTA_CONCURRENT_DELETE_DELETE",
-        "DELTA_CONCURRENT_WRITE",
-        "DELTA_METADATA_CHANGED",
-        "DELTA_PROTOCOL_CHANGED",
-    }
+_CONFLICTS = listed(
+    """
+    ConcurrentAppendException, ConcurrentDeleteReadException, ConcurrentDeleteDeleteException,
+    ConcurrentWriteException, MetadataChangedException, ProtocolChangedException, DELTA_CONCURRENT_APPEND,
+    DELTA_CONCURRENT_DELETE_READ, DELTA_CONCURRENT_DELETE_DELETE, DELTA_CONCURRENT_WRITE, DELTA_METADATA_CHANGED,
+    DELTA_PROTOCOL_CHANGED
+    """
 )
 
 # The class and the error condition at the start of a message: after py4j's "An error occurred while calling o1.save.",
@@ -104,7 +90,6 @@ def is_not_there(error: BaseException) -> bool:
 
 
 def is_already_there(error: BaseException) -> bool:
-    """Whether the table already exists."""
     return _condition(error) in _ALREADY_THERE
 
 
@@ -119,16 +104,12 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_outside_of_predicate(error: BaseException) -> bool:
-    """Whether new rows do not match the predicate of the rows that they replace."""
     text = f"{_condition(error)} {error_text(error)}"
     return "DELTA_REPLACE_WHERE_MISMATCH" in text or "does not conform to partial table overwrite" in text
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the error is transient, so a retry makes sense.
-
-    Only errors that Spark reports about Kafka, a store or itself; not a dead Spark.
-    """
+    """Whether Spark reports of Kafka, a store or itself what a retry may get over; not if Spark is gone."""
     if error is None or not is_sparks_own(error) or _GIVEN_UP.search(error_text(error)):
         return False
     return _TRANSIENT.search(error_text(error)) is not None
@@ -165,10 +146,7 @@ def is_from_spark(error: BaseException) -> bool:
 
 
 def error_summary(error: BaseException) -> str:
-    """The error's class and the line with the cause, including a following list.
-
-    Spark wraps executor errors in generic sentences and in stack traces of two languages.
-    """
+    """The class, and the line with the cause, from under generic sentences and stack traces of two languages."""
     lines = [line.strip() for line in without_grpc(error_text(error)).splitlines()]
     lines = [line for line in lines if line and not line.startswith(("at ", "... "))] or ["no message"]
     chosen = 0
@@ -300,7 +278,6 @@ _ADVICE: Mapping[Callable[[BaseException], bool], Mapping[str, str]] = {
 
 
 def told(what: str, error: BaseException, otherwise: str = "") -> tuple[str, str]:
-    """The finding and the advice of an error that Spark, Delta, a store or a Connect server has caused."""
     if (no_folder := _without_folder(error_text(error))) is not None:
         advice = "Change or shorten such values in the transform, or partition a new table by another column"
         return f"{what}: {no_folder}", advice

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """Quotes a column or table name."""
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    """Quotes a string literal."""
     # Where spark.sql.variable.substitute is on, as it is by default, Spark replaces ${...} in quotes, too.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"

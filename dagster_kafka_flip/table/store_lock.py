@@ -49,10 +49,10 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
     file = path.parent / f".{path.name}.dagster-kafka-flip.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = _mode_in(path.parent)
+        # Every writer of the table's folder may use the lock, regardless of the first user's umask.
+        mode = 0o644 | (path.parent.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
         # Not per thread: after an interrupt, the write's thread releases the lock, not the thread that took it.
         lock = FileLock(file, mode=mode, thread_local=False)
-        _refuse_a_link(file)
         _make(file, mode)
         _acquire(lock, file, location)
     except OSError as error:
@@ -67,6 +67,8 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
 
 
 def _make(file: Path, mode: int) -> None:
+    if file.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link, which could point to any file")
     # FileLock would wait forever if the file can't be created, such as in /proc.
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
@@ -100,16 +102,6 @@ def _acquire(lock: FileLock, file: Path, location: str) -> None:
         )
 
 
-def _refuse_a_link(file: Path) -> None:
-    if file.is_symlink():
-        raise OSError(errno.ELOOP, "it is a symbolic link, which could point to any file")
-
-
-def _mode_in(folder: Path) -> int:
-    """File mode that lets every writer of the table's folder use the lock, regardless of the first user's umask."""
-    return 0o644 | (folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-
-
 def _advice(error: OSError, file: Path) -> str:
     if error.errno not in _REFUSED:
         return "Correct this, then run again"
@@ -124,7 +116,6 @@ def _advice(error: OSError, file: Path) -> str:
 
 
 def local_path(location: str) -> Path | None:
-    """A table's location as a local path; None on another file system."""
     parsed = urlparse(location)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))
@@ -148,11 +139,7 @@ _DYNAMODB = "dynamodb"
 
 
 def check_writers(
-    spark: SparkSession,
-    location: str,
-    *,
-    single_writer: bool,
-    properties: Callable[[], Mapping[str, str] | None],
+    spark: SparkSession, location: str, *, single_writer: bool, properties: Callable[[], Mapping[str, str] | None]
 ) -> None:
     """Rejects a table unless its store, or something else, keeps two writers apart, or there is only one."""
     scheme = urlparse(location).scheme.lower()

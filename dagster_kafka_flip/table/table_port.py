@@ -69,11 +69,9 @@ class TablePort(TableLog):
         check_writers(self._spark, location, single_writer=self.target.single_writer, properties=properties)
 
     def schema(self) -> StructType:
-        """The table's columns."""
         return self.described(lambda: self._spark.table(self.target.identifier).schema)
 
     def rows(self, version: int | None) -> DataFrame:
-        """The table's rows, now or at a version."""
         reader = self._spark.read if version is None else self._spark.read.option("versionAsOf", version)
         found = reader.table(self.target.identifier)
         # Spark answers from a cache, of any session, if a part of the query is what was cached. With this column, the
@@ -81,19 +79,15 @@ class TablePort(TableLog):
         return found.select("*", found.metadataColumn("_metadata").alias(_UNCACHED)).drop(_UNCACHED)
 
     def no_rows(self, schema: StructType) -> DataFrame:
-        """No rows, with these columns."""
         return self._spark.createDataFrame([], schema)
 
     def count_rows(self, version: int | None) -> int:
-        """The number of rows, now or at a version."""
         return self.rows(version).count()
 
     def check_place_is_free(self) -> None:
-        """Checks that a table can be created where there is none."""
         check_place_is_free(self._spark, self.target)
 
     def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
-        """Checks that Delta would store the times in these partition columns as they are."""
         check_times_of_partitions(self._spark, self.target, timestamps)
 
     def creation(self, schema: StructType) -> Callable[[], None]:
@@ -107,7 +101,6 @@ class TablePort(TableLog):
         return place_by_catalog(self._spark, self.target)
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
-        """Returns what sets some of the table's properties."""
         return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
 
     def _statement(self, statement: str, what: str) -> Callable[[], None]:
@@ -118,7 +111,6 @@ class TablePort(TableLog):
         return run
 
     def append(self, rows: DataFrame, options: Mapping[str, str | int]) -> None:
-        """Adds rows in one commit."""
         self._writer(rows, options).append()
 
     def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
@@ -138,19 +130,16 @@ class TablePort(TableLog):
         return store_lock(location, is_remote=is_remote(self._spark))
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
-        """Runs an action so that an interrupt stops it, in the table's session or another one."""
         run_interruptibly(session or self._spark, action, tag, hold)
 
 
 def setting(target: DeltaTarget, properties: Mapping[str, str]) -> str:
-    """The statement that sets properties of a table."""
     pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
     return f"ALTER TABLE {target.identifier} SET TBLPROPERTIES ({pairs})"
 
 
 @functools.singledispatch
 def table_port(spark: Any, target: DeltaTarget) -> TablePort:
-    """Returns the port to a table in a session."""
     return TablePort(spark, target)
 
 

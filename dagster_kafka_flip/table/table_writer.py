@@ -131,9 +131,10 @@ class TableWriter:
         return done
 
     def _merge(self, session: SparkSession, changes: Changes, latest: LatestChanges) -> None:
-        if self._table.target.schema_evolution:
-            # A MERGE would add all columns of the changes, including the one that marks deletes.
-            self._evolve(changes.landed)
+        # A MERGE would add all columns of the changes, including the one that marks deletes.
+        if self._table.target.schema_evolution and self._table.check_schema((landed := changes.landed).schema).changes:
+            landed.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
+            self._table.checked = self._table.schema()
         merge(session, self._table.target, latest, self._table.rows)
 
     def read(self, what: Callable[[], _T], attempt: str) -> _T:
@@ -147,11 +148,6 @@ class TableWriter:
         except Exception as error:
             raise self.failed(error) from error
         return found[0]
-
-    def _evolve(self, rows: DataFrame) -> None:
-        if self._table.check_schema(rows.schema).changes:
-            rows.limit(0).writeTo(self._table.target.identifier).option("mergeSchema", "true").append()
-            self._table.checked = self._table.schema()
 
     def _check_unchanged(
         self, since: Sequence[Commit], document: CommitDocument, takes_up: Collection[TopicPartition]
@@ -193,11 +189,7 @@ class TableWriter:
         precheck: Callable[[Sequence[Commit]], None],
         session: SparkSession | None = None,
     ) -> Written:
-        """Runs a write and finds its outcome in the table's history.
-
-        `precheck` gets the commits since the base version, newest first, just before the write and under the table's
-        lock.
-        """
+        """`precheck` gets the commits since the base version, newest first, just before the write, under the lock."""
         table, base_version, attempt = self._table, document.base_version, document.attempt
         continues = document if isinstance(document, CommitDocument) else None
         last = base_version if continues is None else min(base_version, continues.anchor_version)
@@ -299,7 +291,6 @@ class TableWriter:
         return self.failed(failure)
 
     def failed(self, failure: Exception) -> KafkaFlipError:
-        """Returns the error for a write that failed and committed nothing."""
         if is_conflict(failure):
             return ForeignConflictError(error_summary(failure))
         with contextlib.suppress(Exception):
@@ -313,7 +304,6 @@ class TableWriter:
         )
 
     def _has_other_columns(self) -> bool:
-        """Whether another writer changed the table's columns since they were checked."""
         return self._table.checked is not None and self._table.schema() != self._table.checked
 
 

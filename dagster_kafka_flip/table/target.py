@@ -147,12 +147,8 @@ class DeltaTarget(Settings):
     @property
     def is_path(self) -> bool:
         """Whether the table has a path."""
-        place = self._place
+        place = _place(self.table)
         return "/" in place or _SCHEME.match(place) is not None
-
-    @property
-    def _place(self) -> str:
-        return _place(self.table)
 
     @property
     def local_path(self) -> Path | None:
@@ -162,7 +158,7 @@ class DeltaTarget(Settings):
         """
         if not self.is_path:
             return None
-        place = self._place
+        place = _place(self.table)
         if place[:5].lower() == "file:":
             place = place[5:]
         elif _SCHEME.match(place):
@@ -175,7 +171,7 @@ class DeltaTarget(Settings):
     @property
     def location(self) -> str:
         """The path for Spark: absolute, with its scheme if it has one. Only for a path."""
-        return self._place if self.local_path is None else str(self.local_path)
+        return _place(self.table) if self.local_path is None else str(self.local_path)
 
     @property
     def identity(self) -> str:
@@ -189,7 +185,7 @@ class DeltaTarget(Settings):
         if path is not None:
             return os.path.realpath(path)
         if self.is_path:
-            scheme, _, rest = self._place.partition(":")
+            scheme, _, rest = _place(self.table).partition(":")
             scheme = "s3a" if scheme.lower() in _S3 else scheme.lower()
             authority, slash, inside = rest[2:].partition("/") if rest.startswith("//") else ("", "/", rest.lstrip("/"))
             inside = posixpath.normpath(slash + inside.lstrip("/")).lstrip("/") if inside else ""
@@ -224,7 +220,7 @@ class DeltaTarget(Settings):
         """The table's URI, if known from the description alone."""
         if self.local_path is not None:
             return self.local_path.as_uri()
-        return self._place if self.is_path else None
+        return _place(self.table) if self.is_path else None
 
     @property
     def transaction_id(self) -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
-    """The rows after the transform; the records if there is none."""
     from pyspark.sql import DataFrame
 
     if transform is None:

@@ -142,7 +142,6 @@ class KeysSeen:
 
 
 def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> KeysSeen:
-    """Counts keys in one pass."""
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
@@ -201,7 +200,6 @@ def look_at_history(table: DataFrame, key: Sequence[str], columns: RecordColumns
 
 
 def _record(columns: RecordColumns) -> Column:
-    """Text for a row's record, such as `orders-0 offset 17`."""
     from pyspark.sql import functions as f
 
     topic, partition, offset = (f.col(quoted(name)) for name in (columns.topic, columns.partition, columns.offset))

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #
 # Commits contain this too, but Delta removes old commits, and then a recreated or removed topic would go unnoticed.
 # Properties stay. Each topic has its own property, so two concurrent runs can both add topics.
-
-
 CLUSTER_PROPERTY = "dagster-kafka-flip.windows.cluster"
 TOPIC_PROPERTY = "dagster-kafka-flip.windows.topic."
 
@@ -46,7 +44,6 @@ class LandedTopic:
     made_again_ms: int | None = None
 
     def to_text(self) -> str:
-        """Serializes the topic for a table property."""
         return json.dumps(
             {
                 "stream": self.stream,
@@ -59,7 +56,6 @@ class LandedTopic:
 
     @classmethod
     def from_text(cls, topic: str, text: str) -> LandedTopic:
-        """Reads the result of `to_text`."""
         try:
             found: dict[str, Any] = json.loads(text)
             return cls(
@@ -82,7 +78,6 @@ class LandedLogs:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LandedLogs:
-        """Reads the logs from a table's properties."""
         topics = {
             topic: LandedTopic.from_text(topic, text)
             for key, text in properties.items()
@@ -91,17 +86,14 @@ class LandedLogs:
         return cls(properties.get(CLUSTER_PROPERTY), topics)
 
     def properties(self) -> dict[str, str]:
-        """The logs as table properties."""
         cluster = {} if self.cluster_id is None else {CLUSTER_PROPERTY: self.cluster_id}
         return cluster | {f"{TOPIC_PROPERTY}{name}": topic.to_text() for name, topic in self.topics.items()}
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The known topic ids."""
         return {name: topic.topic_id for name, topic in self.topics.items() if topic.topic_id is not None}
 
     def partitions(self, topics: Sequence[str] | None = None) -> set[TopicPartition]:
-        """The topic partitions."""
         return {
             TopicPartition(name, partition)
             for name, topic in self.topics.items()
@@ -196,7 +188,6 @@ class Scope:
 
     @property
     def needs_partitions(self) -> bool:
-        """Whether the scope depends on the topic partition."""
         return any(partitions is not None for partitions in (self.topics or {}).values())
 
 
@@ -207,7 +198,6 @@ def windows_predicate(
     topic_column: str = "",
     partition_column: str = "",
 ) -> str:
-    """Condition for the rows of windows in a table of windows."""
     keys = f"{quoted(column)} IN ({', '.join(literal(window.key) for window in windows)})"
     if scope is None or scope.topics is None:
         return keys
@@ -225,7 +215,6 @@ def windows_predicate(
 
 
 def time_predicate(windows: Sequence[Window], column: str) -> str:
-    """Condition for a timestamp within windows."""
     time = quoted(column)
     start, stop = windows[0].start_ms, windows[-1].stop_ms
     # No column has a timestamp beyond Spark's maximum.

@@ -52,14 +52,9 @@ _logger = logging.getLogger(__name__)
 class WindowsState:
     """State of a table that a plan of windows goes out from.
 
-    Attributes:
-        known: Cluster, topics and read offsets of its rows; None if there are none yet.
-        position: Position of the stream that writes to the table; None for a table of windows.
-        landed: The logs of the rows in a table of windows.
-        until_ms: End of the last window that was written before; None if unknown.
-        foreign: Versions with foreign rows since the last windows were written.
-        earlier: In a repaired table, the end offsets of rows of an earlier topic with the same name.
-        windows: In a table of windows, those that the newest commits wrote.
+    `known` are the logs and the read offsets of its rows, `position` is that of the stream that a repaired table has,
+    and `earlier` are the end offsets of its rows of an earlier topic. `foreign` are the versions with others' rows
+    since the last windows, which ended at `until_ms`; `windows` are those of the newest commits.
     """
 
     base_version: int
@@ -103,7 +98,7 @@ class WindowedTable:
         try:
             walked = self._walk()
         except TableNotThereError:
-            self.delta.check_place_is_free()
+            self.delta.port.check_place_is_free()
             return None
         properties = self.delta.properties()
         self._check_definition(properties, walked)
@@ -189,7 +184,6 @@ class WindowedTable:
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
-        """Creates the empty table. Does nothing if it already exists."""
         properties = {**self._target.properties, **landed.properties()}
         DeltaTable(self._spark, self._target.model_copy(update={"properties": properties})).create(schema)
 
@@ -210,22 +204,16 @@ class WindowedTable:
             set_properties(self.delta.port, self.delta.location(), changed, check_unchanged)
 
     def has_columns(self, names: Iterable[str]) -> bool:
-        """Whether the table has the given columns."""
         types = self.types()
         return all(name.lower() in types for name in names)
 
     def types(self) -> dict[str, str]:
-        """The types of the table's columns, by their names in lower case."""
         return {field.name.lower(): field.dataType.typeName() for field in self.delta.schema()}
 
     def rewrite(
         self, rows: DataFrame, document: WindowsDocument, predicate: str, read: Collection[TopicPartition]
     ) -> Committed | None:
-        """Replaces the rows that match a predicate, in one commit with its document, and verifies the commit.
-
-        The rows are those of the topic partitions that were `read`. Returns None if no rows were added or removed,
-        because Delta then creates no commit.
-        """
+        """`read` are the rows' topic partitions. None if no rows changed, because Delta then creates no commit."""
         if not predicate.strip():
             raise TableError("a rewrite without a predicate would replace the whole table; this is a bug")
         rows, options = self.delta.storable(rows), {"userMetadata": document.to_text()}
@@ -319,7 +307,6 @@ class RepairedTable(WindowedTable):
         self.delta = DeltaTable(spark, target, tolerated)
 
     def state(self) -> WindowsState:
-        """Reads the stream's position."""
         anchor = self.delta.anchor()
         if anchor is None or anchor.state is None:
             there = "there is no table" if anchor is None else "no run of the stream has written to it"

@@ -13,8 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from dagster_kafka_flip.ingestion import several_tables
-from dagster_kafka_flip.ingestion.batch_rows import RunRows, run_rows
-from dagster_kafka_flip.ingestion.dead_letter_rows import DeadLetterRows, dead_letter_rows
+from dagster_kafka_flip.ingestion.batch_rows import DeadLetterRows, RunRows, dead_letter_rows, run_rows
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.progress import ReadProgress

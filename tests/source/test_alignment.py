@@ -149,4 +149,4 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_topic_partition
 def test_a_drift_below_a_millisecond_is_refused():
     with pytest.raises(ConfigurationError) as error:
         KafkaSource.builder().set_topics("t").set_watermark_alignment(timedelta(0)).build()
-    assert str(error.value) == "invalid KafkaSource: the maximum drift is 0:00:00; the minimum is 1 millisecond"
+    assert str(error.value) == "invalid KafkaSource: max_drift: must be greater than or equal to 1000 microseconds"

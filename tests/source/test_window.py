@@ -160,7 +160,7 @@ def test_a_record_may_be_an_hour_late_unless_said_otherwise():
     ("values", "message"),
     [
         ({"mode": "exact"}, "^invalid Windows: mode: unknown field"),
-        ({"max_lateness": timedelta(seconds=-1)}, "must not be negative"),
+        ({"max_lateness": timedelta(seconds=-1)}, "max_lateness: must be greater than or equal to 0 seconds"),
         ({"time_column": "at"}, "time_column is only for repair"),
         ({"lateness": timedelta(0)}, "lateness: "),
         ({"column": "the `window`"}, "a backtick"),

@@ -26,6 +26,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
+from dagster_kafka_flip.ingestion.result import TableResult
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import table_writer
@@ -35,7 +36,6 @@ from dagster_kafka_flip.table.document import WINDOWS_PROPERTY, CommitDocument
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 from dagster_kafka_flip.table.maintenance import maintain
 from dagster_kafka_flip.table.mode import Upsert
-from dagster_kafka_flip.table.schema import names_and_types
 from dagster_kafka_flip.table.table_port import ForeignConflictError, guarded, set_properties
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -211,7 +211,7 @@ def test_a_tables_columns_are_those_of_the_batch_whatever_a_session_takes_timest
         stream = DeltaTable(spark, DeltaTarget(table=table))
         assert stream.anchor() is None
         stream.create(wanted)
-        found = names_and_types(stream.check_schema(wanted))
+        found = TableResult(written=stream.check_schema(wanted)).columns
         empty = spark.createDataFrame([], DEAD_LETTER_SCHEMA).schema
     finally:
         spark.conf.unset("spark.sql.timestampType")
@@ -609,7 +609,7 @@ def test_letters_of_patterns_in_a_path_are_letters(spark, tmp_path):
     path = str(tmp_path / "a[b]{c}*?")
     stream = _stream(spark, path)
     TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    assert stream.transaction_versions(1) == {"dagster-kafka-flip/main": 0}
+    assert stream.port.transaction_versions(stream.location(), 1) == {"dagster-kafka-flip/main": 0}
     assert _ids(path) == [1]
 
 
@@ -789,7 +789,7 @@ def test_types_that_may_not_be_widened_stop_the_run_and_how_to_widen_them_is_rep
 def test_a_column_that_only_the_table_has_is_filled_with_nulls_and_case_does_not_matter(spark, table):
     stream = _stream(spark, table)
     rows = _rows(spark, 1).selectExpr("id AS ID")
-    assert names_and_types(stream.check_schema(rows.schema)) == (("id", "bigint"), ("name", "string"))
+    assert TableResult(written=stream.check_schema(rows.schema)).columns == (("id", "bigint"), ("name", "string"))
     TableWriter(stream).commit(rows, _document(stream.anchor(), "a"))
     assert landed.rows(table, "id", "name") == [(1, None)]
 
@@ -798,7 +798,7 @@ def test_schema_evolution_adds_columns_and_keeps_document_and_fence(spark, table
     stream = _stream(spark, table, schema_evolution=True)
     anchor = stream.anchor()
     rows = _rows(spark, 1).selectExpr("id", "named_struct('a', 1) AS added")
-    assert names_and_types(stream.check_schema(rows.schema)) == (
+    assert TableResult(written=stream.check_schema(rows.schema)).columns == (
         ("id", "bigint"),
         ("name", "string"),
         ("added", "struct<a:int>"),

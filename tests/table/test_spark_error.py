@@ -19,7 +19,7 @@ from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.change_errors import error_of
-from dagster_kafka_flip.table.retries import TRIES, answered, retried
+from dagster_kafka_flip.table.retries import TRIES, retried, warned_of_silence
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
     is_conflict,
@@ -244,7 +244,8 @@ def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypat
     log = logging.getLogger(f"{__name__}.silence")
     log.addHandler(Listener())
     # A store that answers once the log has told twice that there is no answer.
-    assert answered(log, "reading the history of t", lambda: told.wait(60))
+    with warned_of_silence(log, "reading the history of t"):
+        assert told.wait(60)
     assert all(line.startswith("reading the history of t has had no answer for 0 s: Spark waits") for line in lines)
 
 
