@@ -185,7 +185,7 @@ def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
     if found.examples:
         metadata["examples"] = "\n".join(found.examples)
     # Weaker guarantees promise less, and a row that was left out is not a loss.
-    is_wrong = found.differs and publishing.sink.delivery_guarantee == "exactly_once" and not found.may_be_left_out
+    is_wrong = found.differs and publishing.sink.is_exact and not found.may_be_left_out
     return check_result(
         publishing.key,
         PUBLISHED_EQUALS_TABLE,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.cli.answer import answer, waiting
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.sink.sink_status import PlannedVersion, planned_versions, sink_status
+from dagster_kafka_flip.sink.sink_status import planned_versions, sink_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,18 +67,18 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
 
         connection = found.connection_of(publishing.kafka, publishing.cluster)
         seen = sink_status(source, publishing.sink, connection, spark)
-        versions: list[PlannedVersion] = []
+        versions: list[dict[str, Any]] = []
         if seen.first is not None:
-            versions += [PlannedVersion(seen.first, None, None)] * seen.snapshot
+            versions += [{"version": seen.first, "operation": None, "rows": None}] * seen.snapshot
             after = seen.first + seen.snapshot
             if after <= seen.stop:
                 versions += planned_versions(source, after, seen.stop, spark)
-    known = [each.rows for each in versions if each.rows is not None]
+    known = [each["rows"] for each in versions if each["rows"] is not None]
     document = {
         **_progress(found, seen),
         "rows": sum(known),
         "versions_with_unknown_rows": len(versions) - len(known),
-        "versions": [{"version": each.version, "operation": each.operation, "rows": each.rows} for each in versions],
+        "versions": versions,
     }
     answer(document, as_json=as_json, limit_rows=limit_rows)
 

@@ -42,14 +42,14 @@ _WELL_KNOWN = {
     **{f"google.protobuf.{name}Value": "wrapper" for name in _WRAPPERS},
 }
 
-# Others are a STRING.
-_COLUMNS = {
+COLUMNS = {
     **{each: ColumnType(each.upper()) for each in ("double", "float", "int", "bigint", "boolean", "binary")},
     "decimal": ColumnType("DECIMAL", digits=(20, 0)),
     "duration": ColumnType("DECIMAL", digits=(21, 9)),
     "empty": ColumnType("BOOLEAN"),
     "timestamp": ColumnType("TIMESTAMP_LTZ"),
 }
+"""The columns of kinds; others are a STRING."""
 
 OWN_MEANING = frozenset(_WELL_KNOWN.values())
 """The kinds of messages that are not a STRUCT of their fields."""
@@ -174,7 +174,7 @@ def _single(field: FieldDescriptor) -> ColumnType:
         return struct_of(message_of(field))
     if kind == "wrapper":
         return _single(entry_of(field, "value"))
-    return _COLUMNS.get(kind, STRING)
+    return COLUMNS.get(kind, STRING)
 
 
 def _unreadable(message: Descriptor, path: str, around: tuple[str, ...]) -> Iterator[str | None]:

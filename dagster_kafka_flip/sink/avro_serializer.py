@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
-from dagster_kafka_flip.formats.avro_columns import to_avro
+from dagster_kafka_flip.formats.avro_columns import of_avro, to_avro
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
 from dagster_kafka_flip.formats.column_types import STRING
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import (
-    Conversion,
-    SchemaPath,
-    check_columns,
-    of_array,
-    of_map,
-    of_struct,
-    of_text,
-    without,
-)
+from dagster_kafka_flip.sink import nested
+from dagster_kafka_flip.sink.nested import NOT_NULL, Conversion, SchemaPath, check_columns, of_text, widened, without
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializers import serialized, struct_of
 
@@ -38,6 +30,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.column_types import ColumnType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+    from dagster_kafka_flip.registry.schemas import Schemas
+    from dagster_kafka_flip.sink.nested import Inside
 
 
 class AvroSerializer(RegistrySerializer):
@@ -87,9 +81,9 @@ class AvroSerializer(RegistrySerializer):
         AvroSchema.of(text)
         return text
 
-    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
         """The schema of columns."""
-        del latest
+        del schemas, subject
         return json.dumps(avro_of(columns))
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
@@ -124,16 +118,6 @@ def avro_of(columns: ColumnType) -> dict[str, Any]:
     return to_avro(columns, "record", ".")
 
 
-_TIMES = {"TIMESTAMP_LTZ": "timestamp-", "TIMESTAMP_NTZ": "local-timestamp-"}
-# The columns whose values a type has, the one that Spark writes as it first.
-_FITTING = {
-    "boolean": ("BOOLEAN",),
-    "int": ("INT", "SMALLINT", "TINYINT", "DATE"),
-    "long": ("BIGINT", "INT", "SMALLINT", "TINYINT"),
-    "float": ("FLOAT",),
-    "double": ("DOUBLE", "FLOAT", "INT", "SMALLINT", "TINYINT"),
-    "bytes": ("BINARY",),
-}
 _UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 
@@ -145,10 +129,10 @@ class _AvroPath(SchemaPath):
 
 
 def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Conversion:
-    """Returns how columns are written with a schema: by the names of fields, without the loss of a digit."""
+    """Returns how columns are written with a schema: by the names of fields."""
     at = _AvroPath(what=what, named=schema.named())
     if schema.fields is not None:
-        return _record_conversion(columns, schema.fields, at)
+        return nested.conversion_of(columns, schema.root, at, _fit)
     if len(columns.fields) != 1:
         raise ConfigurationError(
             f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)})",
@@ -156,23 +140,34 @@ def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Convers
         )
     (field,) = columns.fields
     # A null is a null key or value.
-    return _conversion(field.type, schema.root, at.deeper(field.name), is_null=False)
+    return nested.conversion_of(field.type, schema.root, at.deeper(field.name), _fit)
 
 
-def _record_conversion(struct: ColumnType, fields: list[dict[str, Any]], at: _AvroPath) -> Conversion:
-    by_name = {field["name"]: field for field in fields}
-    for name, field in by_name.items():
-        if name not in struct.names and "null" not in _branches(field["type"], at):
-            raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
-    conversions: list[tuple[str, Conversion]] = []
-    for column in struct.fields:
-        inside = at.deeper(f".{column.name}")
-        if column.name not in by_name:
-            raise inside.misfit(f"is a column, but the schema has no such field; its fields are {', '.join(by_name)}")
-        conversions.append(
-            (column.name, _conversion(column.type, by_name[column.name]["type"], inside, is_null=column.is_null))
-        )
-    return of_struct(conversions)
+def _fit(column: ColumnType, avro_type: AvroType, at: Any) -> Sequence[Inside] | Conversion:
+    others = [each for each in _branches(avro_type, at) if each != "null"]
+    if len(others) != 1:
+        raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
+    found: Any = resolved(others[0], at.named)
+    of, given = kind(found), found if isinstance(found, dict) else {}
+    if column.name == "STRUCT" and of == "record":
+        fields = {field["name"]: field["type"] for field in given["fields"]}
+        for name, each in fields.items():
+            if name not in column.names and "null" not in _branches(each, at):
+                raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
+        for name in column.names:
+            if name not in fields:
+                why = f"is a column, but the schema has no such field; its fields are {', '.join(fields)}"
+                raise at.deeper(f".{name}").misfit(why)
+        return [_inside(fields[name], at) for name in column.names]
+    if column.name == "ARRAY" and of == "array":
+        return [_inside(given["items"], at)]
+    if column.name == "MAP" and of == "map" and column.fields[0].type == STRING:
+        return [("string", None), _inside(given["values"], at)]
+    conversion = None if of in {"record", "array", "map"} else _scalar(column, found, given, at)
+    if conversion is None:
+        logical = given.get("logicalType")
+        raise at.misfit(f"is {column}, but {of if logical is None else f'{of} ({logical})'} in the schema")
+    return conversion
 
 
 def _branches(avro_type: AvroType, at: _AvroPath) -> list[AvroType]:
@@ -180,82 +175,31 @@ def _branches(avro_type: AvroType, at: _AvroPath) -> list[AvroType]:
     return found if isinstance(found, list) else [found]
 
 
-def _conversion(column: ColumnType, avro_type: AvroType, at: _AvroPath, *, is_null: bool) -> Conversion:
-    branches = _branches(avro_type, at)
-    others = [each for each in branches if each != "null"]
-    if len(others) != 1:
-        raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
-    conversion = _value_conversion(column, resolved(others[0], at.named), at)
-    return conversion.required(at.path) if is_null and "null" not in branches else conversion
+def _inside(avro_type: AvroType, at: _AvroPath) -> Inside:
+    return avro_type, None if "null" in _branches(avro_type, at) else NOT_NULL
 
 
-def _value_conversion(column: ColumnType, avro_type: Any, at: _AvroPath) -> Conversion:
-    of = kind(avro_type)
-    if column.name == "STRUCT" and of == "record":
-        return _record_conversion(column, avro_type["fields"], at)
-    if column.name == "ARRAY" and of == "array":
-        element = column.inner
-        return of_array(_conversion(element.type, avro_type["items"], at.deeper("[]"), is_null=element.is_null))
-    if column.name == "MAP" and of == "map" and column.fields[0].type == STRING:
-        values, value = at.deeper("{}"), column.inner
-        return of_map(_conversion(value.type, avro_type["values"], values, is_null=value.is_null), of_text(values.path))
-    given = avro_type if isinstance(avro_type, dict) else {}
-    conversion = _scalar_conversion(column, of, given, at)
-    if conversion is None:
-        logical = given.get("logicalType")
-        raise at.misfit(f"is {column}, but {of if logical is None else f'{of} ({logical})'} in the schema")
-    return conversion
-
-
-def _scalar_conversion(column: ColumnType, of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+def _scalar(column: ColumnType, avro_type: AvroType, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
     from pyspark.sql import functions as f
 
-    logical = given.get("logicalType")
-    if column.name == "DECIMAL":
-        return _decimal_conversion(column.digits, of, given)
-    if column.name in _TIMES:
-        return _time_conversion(_TIMES[column.name], logical, at)
-    if column.name == "STRING":
-        return _text_conversion(of, given, at)
-    if column.name == "BINARY" and of == "fixed" and logical is None:
-        size = given["size"]
-        wrong = f"{at.path} does not have the {size} bytes of its fixed type"
-        return without(lambda value: f.octet_length(value) != size, wrong)
-    fitting = _FITTING.get(of, ("",))
-    if column.name not in fitting or logical != ("date" if column.name == "DATE" else None):
+    conversion = widened(column, of_avro(avro_type, at.named))
+    of, logical = kind(avro_type), given.get("logicalType")
+    if conversion is None:
         return None
-    name = fitting[0].lower()
-    return Conversion() if column.name in {fitting[0], "DATE"} else Conversion(lambda value: value.cast(name))
-
-
-def _time_conversion(begin: str, logical: str | None, at: _AvroPath) -> Conversion | None:
-    from pyspark.sql import functions as f
-
-    if logical == f"{begin}millis":
+    if logical in {"timestamp-millis", "local-timestamp-millis"}:
         wrong = f"{at.path} has microseconds, but its schema has milliseconds"
         return without(lambda value: f.date_trunc("millisecond", value) != value, wrong)
-    return Conversion() if logical == f"{begin}micros" else None
-
-
-def _text_conversion(of: str, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+    if of == "fixed" and column.name == "BINARY":
+        size = given["size"]
+        return without(
+            lambda value: f.octet_length(value) != size, f"{at.path} does not have the {size} bytes of its fixed type"
+        )
     if of == "enum":
         symbols = [*given["symbols"]]
-        return without(
-            lambda value: ~value.isin(symbols), f"{at.path} is none of the {len(symbols)} symbols of its enum"
-        )
-    if of == "string" and given.get("logicalType") == "uuid":
+        wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
+        return without(lambda value: ~value.isin(symbols), wrong)
+    if logical == "uuid":
         # Spark writes any text as one, and readers that know the type fail on the record.
         return without(lambda value: ~value.rlike(_UUID), f"{at.path} is not a UUID, as its schema says")
-    return of_text(at.path) if of == "string" else None
-
-
-def _decimal_conversion(digits: tuple[int, int], of: str, given: Mapping[str, Any]) -> Conversion | None:
-    if given.get("logicalType") != "decimal" or of not in {"bytes", "fixed"}:
-        return None
-    precision, scale = given["precision"], given.get("scale", 0)
-    if scale < digits[1] or precision - scale < digits[0] - digits[1]:
-        return None
-    if (precision, scale) == digits:
-        return Conversion()
-    return Conversion(lambda value: value.cast(f"decimal({precision}, {scale})"))
+    return of_text(at.path) if column == STRING else conversion

@@ -17,7 +17,8 @@ from dagster_kafka_flip.formats.column_types import STRING, WHOLE, ColumnType
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, of_array, of_map, of_struct, of_text, without
+from dagster_kafka_flip.sink import nested
+from dagster_kafka_flip.sink.nested import NOT_NULL, Conversion, SchemaPath, of_text, without
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializers import check_json, json_of, serialized, struct_of
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.json_shapes import Kind, Shape
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
+    from dagster_kafka_flip.registry.schemas import Schemas
+    from dagster_kafka_flip.sink.nested import Inside
 
 
 class JsonSchemaSerializer(RegistrySerializer):
@@ -83,9 +86,9 @@ class JsonSchemaSerializer(RegistrySerializer):
         members_of(declared, what="the JsonSchemaSerializer's schema")
         return declared
 
-    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
         """The schema of columns."""
-        del latest
+        del schemas, subject
         return json.dumps(json_schema_of(columns), ensure_ascii=False)
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
@@ -179,53 +182,46 @@ def leaves_out_nulls(struct: ColumnType, members: Members) -> bool:
 def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
     """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at."""
     check_json(columns)
-    return _object_conversion(columns, members, _JsonPath(what=what, leaves_out=leaves_out))
+    return nested.conversion_of(columns, members, _JsonPath(what=what, leaves_out=leaves_out), _fit)
 
 
-def _object_conversion(struct: ColumnType, members: Members, at: _JsonPath) -> Conversion:
-    for name in sorted(members.required):
-        if name not in struct.names:
-            raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
-    conversions: list[tuple[str, Conversion]] = []
-    for column in struct.fields:
-        inside, shape = at.deeper(f".{column.name}"), members.fields.get(column.name, members.values)
-        if shape is None and members.is_closed:
-            properties = ", ".join(members.fields)
-            raise inside.misfit(f"is a column, but the schema has no such property; its properties are {properties}")
-        if shape is None:
-            conversion = _value_conversion(column.type, ANY_KIND, inside)
-        else:
-            conversion = _value_conversion(column.type, shape.kind, inside)
-            is_left_out = at.leaves_out and column.name not in members.required
-            # A field that must be there is left out with the others if it is null.
-            if column.is_null and not is_left_out and (at.leaves_out or not shape.is_null):
-                conversion = conversion.required(inside.path)
-        conversions.append((column.name, conversion))
-    return of_struct(conversions)
-
-
-def _inner_conversion(field: Field, shape: Shape | None, at: _JsonPath) -> Conversion:
-    conversion = _value_conversion(field.type, ANY_KIND if shape is None else shape.kind, at)
-    return conversion.required(at.path) if field.is_null and shape is not None and not shape.is_null else conversion
-
-
-def _value_conversion(kind: ColumnType, shape: Kind | None, at: _JsonPath) -> Conversion:
-    is_any = shape == ANY_KIND
-    if kind.name == "STRUCT" and (is_any or (isinstance(shape, Members) and (shape.fields or not shape.values))):
-        return _object_conversion(kind, shape if isinstance(shape, Members) else Members(), at)
-    if kind.name == "ARRAY" and (is_any or isinstance(shape, ArrayOf)):
-        element = shape.element if isinstance(shape, ArrayOf) else None
-        return of_array(_inner_conversion(kind.inner, element, at.deeper("[]")))
-    if kind.name == "MAP" and (is_any or (isinstance(shape, Members) and not shape.fields)):
-        values, inside = shape.values if isinstance(shape, Members) else None, at.deeper("{}")
-        key = of_text(inside.path) if kind.fields[0].type == STRING else Conversion()
-        return of_map(_inner_conversion(kind.inner, values, inside), key)
-    if not is_any and (not isinstance(shape, ColumnType) or shape.name not in _fitting(kind)):
-        name = shape if isinstance(shape, ColumnType) else "an array" if isinstance(shape, ArrayOf) else "an object"
-        raise at.misfit(f"is {kind}, but {name if shape else 'always null'} in the schema")
+def _fit(kind: ColumnType, given: Kind | None, at: Any) -> Sequence[Inside] | Conversion:
+    is_any = given == ANY_KIND
+    if kind.name == "STRUCT" and (is_any or isinstance(given, Members)):
+        return _members(kind, given if isinstance(given, Members) else Members(), at)
+    if kind.name == "ARRAY" and (is_any or isinstance(given, ArrayOf)):
+        return [_inside(given.element if isinstance(given, ArrayOf) else None)]
+    if kind.name == "MAP" and (is_any or (isinstance(given, Members) and not given.fields)):
+        return [(ANY_KIND, None), _inside(given.values if isinstance(given, Members) else None)]
+    if not is_any and (not isinstance(given, ColumnType) or given.name not in _fitting(kind)):
+        name = given if isinstance(given, ColumnType) else "an array" if isinstance(given, ArrayOf) else "an object"
+        raise at.misfit(f"is {kind}, but {name if given else 'always null'} in the schema")
     if kind == STRING:
         return of_text(at.path)
     return _number_conversion(at) if kind.name in {"FLOAT", "DOUBLE"} else Conversion()
+
+
+def _members(struct: ColumnType, members: Members, at: _JsonPath) -> Sequence[Inside]:
+    for name in sorted(members.required):
+        if name not in struct.names:
+            raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
+    found: list[Inside] = []
+    for name in struct.names:
+        shape = members.fields.get(name, members.values)
+        if shape is None and members.is_closed:
+            properties = ", ".join(members.fields)
+            why = f"is a column, but the schema has no such property; its properties are {properties}"
+            raise at.deeper(f".{name}").misfit(why)
+        part, why = _inside(shape)
+        if shape is not None and at.leaves_out:
+            # A field that must be there is left out with the others if it is null.
+            why = NOT_NULL if name in members.required else None
+        found.append((part, why))
+    return found
+
+
+def _inside(shape: Shape | None) -> Inside:
+    return (ANY_KIND, None) if shape is None else (shape.kind, None if shape.is_null else NOT_NULL)
 
 
 def _fitting(kind: ColumnType) -> tuple[str, ...]:

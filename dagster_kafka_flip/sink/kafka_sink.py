@@ -23,7 +23,7 @@ from dagster_kafka_flip.sink.serializers import JsonSerializer, Serializer
 if TYPE_CHECKING:
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
-DeliveryGuarantee = Literal["exactly_once", "at_least_once", "none"]
+DeliveryGuarantee = Literal["exactly_once", "at_least_once"]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
 TOLERABLE = (
@@ -69,7 +69,7 @@ class KafkaSink(Settings):
         transactional_id_prefix: Identifies the sink and its progress permanently; each sink of a cluster needs its own.
             1 to 100 letters, digits, `.`, `_` and `-`.
         delivery_guarantee: `"exactly_once"` for readers of committed records (default); `"at_least_once"`: records may
-            be doubled; `"none"`: records may also be lost.
+            be doubled.
         key: Serializes keys. Default: no keys.
         value: Serializes values. Default: all columns as JSON.
         deletes: A deleted row becomes a `"tombstone"` (default), or a `"row"` with `_change_type`.
@@ -196,6 +196,11 @@ class KafkaSink(Settings):
     def may_leave_out(self) -> bool:
         """Whether there are rows that are left out instead of ending the run."""
         return bool(self.tolerate) or self.dead_letter_topic is not None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether records and progress are in one transaction."""
+        return self.delivery_guarantee == "exactly_once"
 
     @property
     def tolerates_large_rows(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -16,7 +17,7 @@ from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
@@ -62,14 +63,12 @@ class Lane:
     ) -> None:
         self._connection, self._sink, self.number, self._batch_bytes = connection, sink, number, batch_bytes
         self._log = log or _logger
-        self._is_exact = sink.delivery_guarantee == "exactly_once"
         self._broker_errors = BrokerErrors(connection)
         self._failures = LaneFailures(connection, sink, number, self._broker_errors, unready)
         self._failed: confluent_kafka.KafkaError | None = None
         self._begun: float | None = None
         self._connected = 0.0
         self._producer: Any = None
-        self.undelivered = 0
 
     def connect(self) -> None:
         """Creates the producer, which connects meanwhile."""
@@ -83,7 +82,7 @@ class Lane:
         """Under exactly once, fences earlier producers of this lane, and ends what they left."""
         if not self.is_open:
             self.connect()
-        if self._is_exact:
+        if self._sink.is_exact:
             self._poll(max(0.0, self._connected - time.monotonic()))
             self._until(self._connection.request_timeout, "init_transactions")
 
@@ -109,16 +108,14 @@ class Lane:
         if allowed is not None and allowed < wanted:
             # Otherwise the topic would refuse batches of many small records.
             config["batch.size"] = allowed
-        if self._is_exact:
+        if self._sink.is_exact:
             return config | {
                 "transactional.id": sink.transactional_id(self.number),
                 "transaction.timeout.ms": timeout_ms,
                 # librdkafka refuses a request that may take longer than the transaction.
                 "socket.timeout.ms": min(timeout_ms, int(self._connection.request_timeout * 1000)),
             }
-        if sink.delivery_guarantee == "at_least_once":
-            return config | {"enable.idempotence": True, "message.timeout.ms": timeout_ms}
-        return config | {"message.timeout.ms": timeout_ms}
+        return config | {"enable.idempotence": True, "message.timeout.ms": timeout_ms}
 
     @property
     def is_open(self) -> bool:
@@ -174,21 +171,20 @@ class Lane:
     def commit(self, progress: Progress) -> None:
         """Commits the open transaction together with the progress: both are there, or neither is.
 
-        With a weaker guarantee than exactly once, the records are delivered before the progress.
+        Under at least once, the records are delivered before the progress.
         After an error nothing was committed, or that is unknown: see the progress topic.
         """
         key = self._sink.transactional_id(self.number).encode()
-        if not self._is_exact:
+        if not self._sink.is_exact:
             self._flush()
         self.write(self._sink.progress_name, key, progress.to_bytes(), partition=progress.lane)
-        if self._is_exact:
+        if self._sink.is_exact:
             left = self._sink.transaction_timeout.total_seconds() - self.age
             self._until(max(_STEP_SECONDS, left), "commit_transaction")
             self._check("records")
             self._producer = None
         else:
-            # Whatever the guarantee: without it the next run would not know what is published, and refuse to continue.
-            self._flush(forgives=False)
+            self._flush()
         self._begun = None
 
     def close(self) -> None:
@@ -196,7 +192,7 @@ class Lane:
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        if self._is_exact and self._begun is not None:
+        if self._sink.is_exact and self._begun is not None:
             with contextlib.suppress(confluent_kafka.KafkaException):
                 producer.abort_transaction(_ABORT_SECONDS)
                 _logger.info("lane %d: the open transaction was aborted", self.number)
@@ -207,20 +203,20 @@ class Lane:
     def _begin(self) -> None:
         if self._begun is not None:
             return
-        if self._is_exact:
+        if self._sink.is_exact:
             try:
                 self._producer.begin_transaction()
             except confluent_kafka.KafkaException as error:
                 raise self._failure(error.args[0], "a transaction") from None
         self._begun = time.monotonic()
 
-    def _flush(self, *, forgives: bool = True) -> None:
+    def _flush(self) -> None:
         deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
         with self._said("records"):
             while self._left():
                 if time.monotonic() > deadline:
                     raise self._failures.unreachable("records", "timed out")
-        self._check("records", forgives=forgives)
+        self._check("records")
 
     def _left(self) -> int:
         """Waits a while for records to be delivered; returns how many are not."""
@@ -260,17 +256,13 @@ class Lane:
                     self._broker_errors.forget()
                     return
 
-    def _check(self, what: str, *, forgives: bool = True) -> None:
-        if self._failed is None:
-            return
-        if forgives and self._sink.delivery_guarantee == "none" and not self._failed.fatal():
-            self._failed = None
-            return
-        raise self._failure(self._failed, what)
+    def _check(self, what: str) -> None:
+        if self._failed is not None:
+            raise self._failure(self._failed, what)
 
     def _failure(self, error: confluent_kafka.KafkaError, what: str) -> Exception:
         self._poll(0)
-        if error.name() == "_STATE" and self._is_exact:
+        if error.name() == "_STATE" and self._sink.is_exact:
             # It only says that the client can't go on. Why, its own thread says a moment later, but not if the brokers
             # refused the transaction before they took a record. Then it tells whoever begins another one.
             deadline = time.monotonic() + _STEP_SECONDS
@@ -290,12 +282,8 @@ class Lane:
             self._broker_errors.add(error)
 
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
-        if error is None:
-            return
-        # Under the other guarantees the run fails or publishes it again.
-        self.undelivered += self._sink.delivery_guarantee == "none"
         # Purged records failed because of the transaction, not the other way round.
-        if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+        if error is None or error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             return
         # A broker refuses a whole batch if one of its records is too large.
         if self._failed is None or (is_too_large(error) and is_too_large(self._failed)):
@@ -303,71 +291,56 @@ class Lane:
             self._failures.note(message)
 
 
+@dataclass
 class Lanes:
     """The lanes of one run."""
 
-    def __init__(
-        self,
-        connection: KafkaConnection,
-        sink: KafkaSink,
-        topic: ProgressTopic,
-        batch_bytes: Callable[[], int | None],
-        unready: Callable[[], str],
-        log: Log,
-    ) -> None:
-        self._sink, self._topic = sink, topic
-        self._is_exact = sink.delivery_guarantee == "exactly_once"
-        self._lanes = [Lane(connection, sink, number, batch_bytes, unready, log) for number in range(sink.lanes)]
-
-    def __getitem__(self, number: int) -> Lane:
-        return self._lanes[number]
-
-    def __iter__(self) -> Iterator[Lane]:
-        return iter(self._lanes)
+    each: Sequence[Lane]
+    sink: KafkaSink
+    topic: ProgressTopic
 
     def own(self) -> dict[int, Progress]:
         """Opens the lanes that are not open, for one transaction each under exactly once; returns their progress.
 
         Under exactly once, only this run can change it now.
         """
-        closed = [lane for lane in self._lanes if not lane.is_open]
+        closed = [lane for lane in self.each if not lane.is_open]
         # All of them connect at the same time.
         for lane in closed:
             lane.connect()
         for lane in closed:
             lane.open()
-        return self._topic.read(settled=self._is_exact)
+        return self.topic.read(settled=self.sink.is_exact)
 
     def own_again(self, committed: Sequence[Progress]) -> None:
         """Opens the lanes for the next transactions, unless another run has published since."""
-        if self._is_exact:
+        if self.sink.is_exact:
             # Looked at before, too: a run that was frozen is not to fence the one that came after it. What this run
             # has just committed may not be visible yet.
-            for lane, progress in self._topic.read(settled=False).items():
-                known = committed[lane]
-                if (progress.version, progress.rows) > (known.version, known.rows):
-                    raise self._overtaken(progress, known)
+            for lane, progress in self.topic.read(settled=False).items():
+                if progress.at > committed[lane].at:
+                    raise self._overtaken(progress, committed[lane])
         found = self.own()
-        for known in committed if self._is_exact else ():
+        for known in committed if self.sink.is_exact else ():
             if found.get(known.lane) != known:
                 raise self._overtaken(found.get(known.lane), known)
 
     def close(self) -> None:
         """Aborts what is open, and ends the producers. Safe to call twice."""
-        for lane in self._lanes:
+        for lane in self.each:
             lane.close()
 
     def _overtaken(self, found: Progress | None, known: Progress) -> SinkFencedError:
         has = "no progress" if found is None else _shown(found)
         return SinkFencedError(
-            f"another run of the sink {self._sink.transactional_id_prefix} has taken over the transactional id "
-            f"{self._sink.transactional_id(known.lane)}: this run committed {_shown(known)}, and the progress topic "
-            f"{self._topic.name} has {has}. What this run has committed stays; leave the rest to the other run",
+            f"another run of the sink {self.sink.transactional_id_prefix} has taken over the transactional id "
+            f"{self.sink.transactional_id(known.lane)}: this run committed {_shown(known)}, and the progress topic "
+            f"{self.topic.name} has {has}. What this run has committed stays; leave the rest to the other run",
             "If you expect no other run, find out who else uses this transactional_id_prefix",
         )
 
 
 def _shown(progress: Progress) -> str:
-    if (progress.version, progress.rows) == (progress.origin.before, 0):
+    if progress.at == (progress.origin.before, 0):
         return "nothing yet"
     return f"version {progress.version} and {counted(progress.rows, 'row')} of the next"

@@ -57,7 +57,7 @@ _RIGHTS = {
 
 def unseen(sink: KafkaSink, *, may_be_committed: bool) -> str:
     """What readers see of the records since the last progress, after an error."""
-    if sink.delivery_guarantee == "exactly_once":
+    if sink.is_exact:
         return (
             "Whether the last transaction was committed is unknown, and the next run finds out"
             if may_be_committed

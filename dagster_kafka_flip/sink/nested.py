@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.column_types import SCALARS, parts_of
+from dagster_kafka_flip.formats.column_types import SCALARS, WHOLE, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -78,20 +78,73 @@ class Conversion:
         """Returns the value to serialize."""
         return value if self.change is None else self.change(value)
 
-    def required(self, path: str) -> Conversion:
-        """The conversion for a value that must not be null."""
+    def required(self, why: str) -> Conversion:
+        """The conversion for a value that must not be null, and why it is wrong if it is."""
         from pyspark.sql import functions as f
 
         wrong = self.wrong
 
         def missing(value: Column) -> Column:
-            found = f.when(value.isNull(), f.lit(f"{path} is null, which its schema does not allow"))
+            found = f.when(value.isNull(), f.lit(why))
             return found if wrong is None else found.otherwise(wrong(value))
 
         return Conversion(self.change, missing)
 
 
-def of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
+NOT_NULL = "which its schema does not allow"
+
+Inside: TypeAlias = "tuple[Any, str | None]"
+"""What a schema has for a part of a column: its type there, and why null is wrong; None if it isn't."""
+
+Fit: TypeAlias = "Callable[[ColumnType, Any, SchemaPath], Sequence[Inside] | Conversion]"
+"""What a format makes of a column's type and the schema's: what each part of it becomes, or how a single value is."""
+
+
+def conversion_of(kind: ColumnType, given: Any, at: SchemaPath, fit: Fit) -> Conversion:
+    """How the values of a column are written as a schema has them, without the loss of a digit.
+
+    Args:
+        kind: The column's type.
+        given: The schema's type.
+        at: Where in the schema.
+        fit: What the format makes of the two.
+
+    Raises:
+        ConfigurationError: They don't fit.
+    """
+    found = fit(kind, given, at)
+    if isinstance(found, Conversion):
+        return found
+    inner: list[Conversion] = []
+    for (mark, field), (part, why) in zip(kind.inside(), found, strict=True):
+        inside = at.deeper(mark)
+        conversion = conversion_of(field.type, part, inside, fit)
+        inner.append(conversion.required(f"{inside.path} is null, {why}") if field.is_null and why else conversion)
+    if kind.name == "STRUCT":
+        return _of_struct([*zip(kind.names, inner, strict=True)])
+    return _of_map(*inner) if kind.name == "MAP" else _of_array(*inner)
+
+
+# The digits of whole numbers.
+_DIGITS = {"TINYINT": (3, 0), "SMALLINT": (5, 0), "INT": (10, 0), "BIGINT": (19, 0)}
+
+
+def widened(kind: ColumnType, wanted: ColumnType) -> Conversion | None:
+    """The conversion to a type that has each value of another one exactly; None if it does not."""
+    digits = kind.digits if kind.name == "DECIMAL" else _DIGITS.get(kind.name)
+    if wanted.name == "DECIMAL" and digits is not None:
+        precision, scale = wanted.digits
+        fits = scale >= digits[1] and precision - scale >= digits[0] - digits[1]
+    elif wanted.name in WHOLE:
+        fits = kind.name in WHOLE[: WHOLE.index(wanted.name) + 1]
+    else:
+        fits = kind == wanted or (wanted.name == "DOUBLE" and kind.name in {"FLOAT", *WHOLE[:-1]})
+    if not fits:
+        return None
+    return Conversion() if kind == wanted else Conversion(lambda value: value.cast(str(wanted)))
+
+
+def _of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
     """The conversion of a struct."""
     from pyspark.sql import functions as f
 
@@ -109,7 +162,7 @@ def of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
     )
 
 
-def of_array(element: Conversion) -> Conversion:
+def _of_array(element: Conversion) -> Conversion:
     """The conversion of an array."""
     from pyspark.sql import functions as f
 
@@ -120,24 +173,21 @@ def of_array(element: Conversion) -> Conversion:
     )
 
 
-def of_map(value: Conversion, key: Conversion = Conversion()) -> Conversion:
-    """The conversion of a map; keys stay as they are."""
+def _of_map(key: Conversion, value: Conversion) -> Conversion:
     from pyspark.sql import functions as f
 
-    change = value.change
-    tests = [
-        (entries, conversion.wrong)
-        for entries, conversion in ((f.map_keys, key), (f.map_values, value))
-        if conversion.wrong is not None
-    ]
+    sides = (f.map_keys, key.wrong), (f.map_values, value.wrong)
+    tests = [(entries, wrong) for entries, wrong in sides if wrong is not None]
+
+    def change(each: Column) -> Column:
+        if key.change is not None:
+            each = f.transform_keys(each, lambda inner, _: key.changed(inner))
+        return f.transform_values(each, lambda _, inner: value.changed(inner)) if value.change is not None else each
 
     def wrong(each: Column) -> Column:
         return f.coalesce(*(_first(f.transform(entries(each), test)) for entries, test in tests))
 
-    return Conversion(
-        None if change is None else lambda each: f.transform_values(each, lambda _, inner: change(inner)),
-        wrong if tests else None,
-    )
+    return Conversion(change if key.change or value.change else None, wrong if tests else None)
 
 
 def of_text(path: str) -> Conversion:

@@ -44,13 +44,9 @@ class Progress:
     """What one lane has published.
 
     Attributes:
-        lane: The lane's number.
-        lanes: The number of lanes.
-        topic: The topic of the records.
-        topic_id: Its id (KIP-516); None if unknown.
+        lane: Its number.
+        topic_id: The topic's id (KIP-516); None if unknown.
         table: The table, for messages.
-        table_id: Delta's id of the table.
-        origin: Where the sink started.
         version: All of the lane's rows up to this table version are published.
         rows: Number of rows published of the next version, in the sink's order.
         digest: A checksum of their keys and values: another run must find the same rows.
@@ -80,6 +76,11 @@ class Progress:
     types: str | None = None
     left_out: int = 0
     commit: str | None = None
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """The version, and the rows of the next."""
+        return self.version, self.rows
 
     @property
     def reached(self) -> int:
@@ -202,9 +203,9 @@ def check_known(
 
 def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, progress_topic: str) -> None:
     """Checks that no lane lost its progress: a sink writes that of all lanes before the first row of any."""
-    furthest = max(found.values(), key=lambda progress: (progress.version, progress.rows), default=None)
+    furthest = max(found.values(), key=lambda progress: progress.at, default=None)
     missing = [lane for lane in range(lanes) if lane not in found]
-    if not missing or furthest is None or (furthest.version, furthest.rows) == (furthest.origin.before, 0):
+    if not missing or furthest is None or furthest.at == (furthest.origin.before, 0):
         return
     raise SinkProgressError(
         f"the progress topic {progress_topic} has no progress of lane {missing[0]} of the sink {prefix}, but lane "
@@ -217,11 +218,7 @@ def check_all_there(found: Mapping[int, Progress], prefix: str, lanes: int, prog
 
 def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, int]]) -> list[int]:
     """The lanes whose progress seems to be lost since an earlier run; it may only not be visible yet."""
-    return [
-        lane
-        for lane, reached in sorted(known.items())
-        if lane not in found or (found[lane].version, found[lane].rows) < reached
-    ]
+    return [lane for lane, reached in sorted(known.items()) if lane not in found or found[lane].at < reached]
 
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:
@@ -246,8 +243,6 @@ class Segment:
     """Table versions that one query reads.
 
     Attributes:
-        first: The first version.
-        last: The last version.
         is_snapshot: Whether to read all rows of the version, not its changes.
         columns: The table's columns; None for those of the last version.
         schema_ids: Ids of the registered schemas of key and value; None for those that are registered now.
@@ -275,7 +270,7 @@ def plan_segments(found: Sequence[Progress], origin: Origin, last: int) -> list[
     """
     start = min(progress.version for progress in found) + 1
     segments: list[Segment] = []
-    furthest = max(found, key=lambda progress: (progress.version, progress.rows))
+    furthest = max(found, key=lambda progress: progress.at)
     as_before: dict[str, Any] = {}
     if not are_even(found):
         as_before = {"columns": furthest.columns, "schema_ids": furthest.schema_ids, "types": furthest.types}

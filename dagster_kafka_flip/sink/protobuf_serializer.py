@@ -5,6 +5,9 @@ The schema of columns, and how rows fill a message of a given one.
 
 from __future__ import annotations
 
+import contextlib
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +17,27 @@ from dagster_kafka_flip.errors import ConfigurationError, SchemaNotFoundError
 from dagster_kafka_flip.formats.column_types import STRING, WHOLE, parts_of
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
 from dagster_kafka_flip.formats.protobuf_schema import message_named, schema_of
-from dagster_kafka_flip.formats.protobuf_types import entry_of, kind_of, message_of, shape_of
+from dagster_kafka_flip.formats.protobuf_types import (
+    COLUMNS,
+    entry_of,
+    is_required,
+    kind_of,
+    message_of,
+    shape_of,
+    type_name,
+)
+from dagster_kafka_flip.runtime.jvm_library import CATALOG
 from dagster_kafka_flip.settings.arguments import check_arguments
+from dagster_kafka_flip.sink import nested
 from dagster_kafka_flip.sink.nested import (
     INSTEAD,
+    NOT_NULL,
     Conversion,
     SchemaPath,
     check_columns,
-    of_array,
-    of_map,
-    of_struct,
     of_text,
+    widened,
+    without,
 )
 from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
 from dagster_kafka_flip.sink.serializers import serialized, struct_of
@@ -40,11 +53,11 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
     from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
-    from dagster_kafka_flip.sink.protobuf_encoding import FieldPlan, Value
+    from dagster_kafka_flip.sink.nested import Inside
 
 
 class ProtobufSerializer(RegistrySerializer):
-    """Writes keys or values in Protobuf's binary encoding, with the package protobuf on Spark's executors.
+    """Writes keys or values in Protobuf's binary encoding, with this package's Java library; ProtobufFormat reads them.
 
     The schema is derived from the columns, unless one is given: a message `Record`, whose fields keep their numbers
     from one schema of the subject to the next. Columns and fields are matched by name. Decimals, dates and times
@@ -61,6 +74,7 @@ class ProtobufSerializer(RegistrySerializer):
     """
 
     kind = "PROTOBUF"
+    uses_library = True
 
     message: str | None = None
 
@@ -99,44 +113,29 @@ class ProtobufSerializer(RegistrySerializer):
             )
         return declared
 
-    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
+    def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
         """The schema of columns, with the numbers of the latest one's fields."""
         known = None
-        if latest is not None and latest.kind == self.kind:
-            schema = _schema(latest, f"schema {latest.schema_id} of the subject {latest.subject!r}")
-            known = schema.message(MESSAGE) if MESSAGE in schema.messages else None
+        with contextlib.suppress(SchemaNotFoundError):
+            latest = schemas.latest(subject)
+            if latest.kind == self.kind:
+                schema = _schema(latest, f"schema {latest.schema_id} of the subject {subject!r}")
+                known = schema.message(MESSAGE) if MESSAGE in schema.messages else None
         return proto_of(columns, known)
-
-    def _latest(self, schemas: Schemas, subject: str) -> RegisteredSchema | None:
-        try:
-            return schemas.latest(subject)
-        except SchemaNotFoundError:
-            return None
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
         """The struct of content and problem, and the message indexes."""
-        from pyspark import cloudpickle
         from pyspark.sql import functions as f
-
-        from dagster_kafka_flip.sink import protobuf_encoding
 
         parsed = _schema(schema, what)
         try:
             message = message_named(parsed, self.message)
         except ValueError as error:
             raise ConfigurationError(f"{what}: {error}") from None
-        plan, conversion = plan_of(columns, message, what)
-        # Executors don't have this package.
-        cloudpickle.register_pickle_by_value(protobuf_encoding)
-        encode = protobuf_encoding.encoding(parsed.serialized(), message.full_name, plan)
-        # Not with Arrow: in Spark 4.0 it turns NaN into null. And Spark would encode a row twice if it might.
-        encoded = f.udf(encode, "content binary, problem string", useArrow=False).asNondeterministic()
-        value = struct_of(columns.names)
-        whole = encoded(conversion.changed(value))
-        if conversion.wrong is not None:
-            # Known only here: on its way to Python a text gets other characters.
-            wrong = conversion.wrong(value)
-            whole = f.when(wrong.isNull(), whole).otherwise(serialized(f.lit(None).cast("binary"), wrong))
+        conversion, value = conversion_of(columns, message, what), struct_of(columns.names)
+        plan = f.lit(json.dumps({"fields": _plan(columns, message)}))
+        content = f.call_function(f"{CATALOG}.encode_protobuf", conversion.changed(value), plan)
+        whole = serialized(content, None if conversion.wrong is None else conversion.wrong(value))
         return whole, _indexes(parsed, message.full_name, what)
 
 
@@ -185,19 +184,9 @@ _NAMES = {
     "BINARY": "bytes",
     "TIMESTAMP_LTZ": _TIMESTAMP,
 }
-# How the values of columns are written as a kind of field.
-_HOW: Mapping[str, Mapping[str, str]] = {
-    "boolean": {"BOOLEAN": "plain"},
-    "int": dict.fromkeys(WHOLE[:-1], "plain"),
-    "bigint": dict.fromkeys(WHOLE, "plain"),
-    # Of DECIMAL only whole ones.
-    "decimal": dict.fromkeys((*WHOLE, "DECIMAL"), "integer"),
-    "float": {"FLOAT": "plain"},
-    "double": {"FLOAT": "plain", "DOUBLE": "plain"},
-    "binary": {"BINARY": "bytes"},
-    "timestamp": {"TIMESTAMP_LTZ": "timestamp"},
-    "string": {"STRING": "plain", "DECIMAL": "digits", "DATE": "plain", "TIMESTAMP_NTZ": "plain"},
-}
+# The first second that google.protobuf.Timestamp has, and the first that it has no longer.
+_SECONDS = -62_135_596_800, 253_402_300_800
+_UNSIGNED = {"uint32": 2**32, "fixed32": 2**32, "uint64": 2**64, "fixed64": 2**64}
 
 # Protobuf keeps these numbers for itself.
 _FIRST_KEPT, _LAST_KEPT = 19_000, 19_999
@@ -279,76 +268,88 @@ def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
     return value.message_type if kind_of(value) == "message" else None
 
 
-def plan_of(columns: ColumnType, message: Descriptor, what: str) -> tuple[list[FieldPlan], Conversion]:
-    """Returns how rows fill a message, and what is done with their columns before. Fields are matched by name."""
-    return _message_plan(columns, message, SchemaPath(what=what))
+def conversion_of(columns: ColumnType, message: Descriptor, what: str) -> Conversion:
+    """Returns what is done with columns before they fill a message. Fields are matched by name."""
+    return nested.conversion_of(columns, ("message", message), SchemaPath(what=what), _fit)
 
 
-def _message_plan(struct: ColumnType, message: Descriptor, at: SchemaPath) -> tuple[list[FieldPlan], Conversion]:
-    plans: list[FieldPlan] = []
-    conversions: list[tuple[str, Conversion]] = []
-    for column in struct.fields:
-        inside = at.deeper(f".{column.name}")
-        field = message.fields_by_name.get(column.name)
-        if field is None:
-            names = ", ".join(each.name for each in message.fields)
-            raise inside.misfit(f"is a column, but {message.full_name} has no such field; its fields are {names}")
-        plan, conversion = _field_plan(column.type, field, inside)
-        plans.append(plan)
-        conversions.append((column.name, conversion))
-    return plans, of_struct(conversions)
-
-
-def _field_plan(kind: ColumnType, field: FieldDescriptor, at: SchemaPath) -> tuple[FieldPlan, Conversion]:
-    shape = shape_of(field)
+def _fit(kind: ColumnType, given: Any, at: SchemaPath) -> Sequence[Inside] | Conversion:
+    shape, field = given
+    if shape == "message":
+        return _members(kind, field, at)
     if shape == "map" and kind.name == "MAP":
-        key = kind.fields[0].type
-        (how, _), changed = _value_plan(key, entry_of(field, "key"), at)
-        # Keys are written as they are.
-        if how not in {"plain", "integer"} or changed.change is not None:
-            raise at.misfit(f"has keys of type {key}, but the schema has different ones")
-        inside = at.deeper("{}")
-        value, conversion = _value_plan(kind.inner.type, entry_of(field, "value"), inside)
-        return (field.name, "map", value), of_map(conversion, of_text(inside.path) if key == STRING else Conversion())
+        return [(("single", entry_of(field, "key")), None), (("single", entry_of(field, "value")), _NONE_INSIDE)]
     if shape == "repeated" and kind.name == "ARRAY":
-        value, conversion = _value_plan(kind.inner.type, field, at.deeper("[]"))
-        return (field.name, "repeated", value), of_array(conversion)
+        return [(("single", field), _NONE_INSIDE)]
     if shape != "single" or kind.name in {"ARRAY", "MAP"}:
         raise at.misfit(f"is {kind}, but a {shape} field in the schema")
-    value, conversion = _value_plan(kind, field, at)
-    return (field.name, "optional" if field.has_presence else "always", value), conversion
-
-
-def _value_plan(kind: ColumnType, field: FieldDescriptor, at: SchemaPath) -> tuple[Value, Conversion]:
     wanted = kind_of(field)
-    if wanted == "message" and kind.name == "STRUCT":
-        plans, conversion = _message_plan(kind, message_of(field), at)
-        return ("message", plans), conversion
+    if wanted == "message" and kind.name == "STRUCT" and type_name(field) != "group":
+        return _members(kind, message_of(field), at)
     if wanted == "wrapper":
-        (inner, _), conversion = _value_plan(kind, entry_of(field, "value"), at)
-        return ("wrapper", inner), conversion
-    found = _scalar_plan(kind, wanted, field, at)
-    if found is None:
+        return _fit(kind, ("single", entry_of(field, "value")), at)
+    conversion = _scalar(kind, wanted, field, at)
+    if conversion is None:
         name = field.message_type.full_name if field.message_type is not None else wanted
         raise at.misfit(f"is {kind}, but {name} in the schema")
-    return found
+    return conversion
 
 
-def _scalar_plan(
-    kind: ColumnType, wanted: str, field: FieldDescriptor, at: SchemaPath
-) -> tuple[Value, Conversion] | None:
-    """How a value that holds no others is written; None if the schema has another type."""
+def _members(struct: ColumnType, message: Descriptor, at: SchemaPath) -> Sequence[Inside]:
+    fields = message.fields_by_name
+    for name in struct.names:
+        if name not in fields:
+            names = ", ".join(each.name for each in message.fields)
+            why = f"is a column, but {message.full_name} has no such field; its fields are {names}"
+            raise at.deeper(f".{name}").misfit(why)
+    for field in message.fields:
+        if is_required(field) and field.name not in struct.names:
+            raise at.deeper(f".{field.name}").misfit("is a required field, and the table has no such column")
+    return [((shape_of(fields[name]), fields[name]), _not_null(fields[name])) for name in struct.names]
+
+
+_NONE_INSIDE = "and Protobuf has no null in lists and maps"
+
+
+def _not_null(field: FieldDescriptor) -> str | None:
+    """Why null has no form in a field; None if it has one."""
+    if shape_of(field) != "single":
+        return "and Protobuf has no null here, and an empty list or map is a different value"
+    if is_required(field):
+        return NOT_NULL
+    return None if field.has_presence else "and Protobuf has no null for a field without presence"
+
+
+def _scalar(kind: ColumnType, wanted: str, field: FieldDescriptor, at: SchemaPath) -> Conversion | None:
+    """The conversion of a value that holds no others; None if the schema has another type."""
+    from pyspark.sql import functions as f
+
     if wanted == "enum" and kind == STRING and field.enum_type is not None:
-        return ("enum", {value.name: value.number for value in field.enum_type.values}), Conversion()
-    how = _HOW.get(wanted, {}).get(kind.name)
-    if how is None or (how == "integer" and kind.digits[1] > 0):
+        numbers = {value.name: value.number for value in field.enum_type.values}
+        by_name = f.create_map(*(f.lit(each) for pair in numbers.items() for each in pair))
+        wrong = without(lambda value: ~value.isin([*numbers]), f"{at.path} is not a name of its enum").wrong
+        return Conversion(lambda value: f.try_element_at(by_name, value), wrong)
+    if wanted == "string" and kind.name in _TEXTS:
+        # Of decimals the library writes all digits.
+        return of_text(at.path) if kind == STRING else Conversion(_TEXTS[kind.name])
+    has_value = wanted in COLUMNS and (field.message_type is None or wanted == "timestamp")
+    conversion = widened(kind, COLUMNS[wanted]) if has_value else None
+    if conversion is None:
         return None
-    changes: Mapping[str, Callable[[Column], Column]] = {
-        "DATE": lambda value: value.cast("string"),
-        "TIMESTAMP_NTZ": _clock,
-        "TIMESTAMP_LTZ": _micros,
-    }
-    return (how, None), of_text(at.path) if kind == STRING else Conversion(changes.get(kind.name))
+    if wanted == "timestamp":
+        first, end = (seconds * 1_000_000 for seconds in _SECONDS)
+        return without(
+            lambda value: ~f.unix_micros(value).between(first, end - 1),
+            f"{at.path} is not in the years 1 to 9999 of google.protobuf.Timestamp",
+        )
+    most = _UNSIGNED.get(type_name(field))
+    if most is None:
+        return conversion
+    wrong = without(
+        lambda value: ~value.cast("decimal(38,0)").between(f.lit(0), f.lit(Decimal(most - 1))),
+        f"{at.path} is out of the range of its field",
+    ).wrong
+    return Conversion(conversion.change, wrong)
 
 
 def _clock(value: Column) -> Column:
@@ -359,7 +360,37 @@ def _clock(value: Column) -> Column:
     return f.when(value.isNotNull(), text)
 
 
-def _micros(value: Column) -> Column:
-    from pyspark.sql import functions as f
+# Columns that become texts, and what is done before.
+_TEXTS: Mapping[str, Callable[[Column], Column] | None] = {
+    "STRING": None,
+    "DECIMAL": None,
+    "DATE": lambda value: value.cast("string"),
+    "TIMESTAMP_NTZ": _clock,
+}
 
-    return f.unix_micros(value)
+
+def _plan(struct: ColumnType, message: Descriptor) -> list[dict[str, Any]]:
+    """How the library writes each field of a struct."""
+    return [_field_plan(each.type, message.fields_by_name[each.name]) for each in struct.fields]
+
+
+def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
+    shape, meaning = shape_of(field), kind_of(field)
+    single = kind.inner.type if shape == "repeated" else kind
+    fields: list[dict[str, Any]] = []
+    if shape == "map":
+        sides = zip(kind.fields, ("key", "value"), strict=True)
+        fields = [_field_plan(each.type, entry_of(field, side)) for each, side in sides]
+    elif meaning == "message":
+        fields = _plan(single, message_of(field))
+    elif meaning == "wrapper":
+        fields = [_field_plan(single, entry_of(field, "value"))]
+    around = field.containing_oneof
+    return {
+        "number": field.number,
+        "oneof": around.name if around is not None and len(around.fields) > 1 else None,
+        "shape": shape,
+        "type": meaning if meaning in {"wrapper", "timestamp"} else type_name(field),
+        "skips": shape == "single" and not field.has_presence,
+        "fields": fields,
+    }

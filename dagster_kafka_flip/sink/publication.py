@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import (
     RowNotSerializableError,
@@ -14,8 +14,9 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.lane import Lanes
-from dagster_kafka_flip.sink.lane_failures import shown
+from dagster_kafka_flip.sink.dead_letters import dead_letters_of
+from dagster_kafka_flip.sink.lane import Lane, Lanes
+from dagster_kafka_flip.sink.lane_failures import shown, unseen
 from dagster_kafka_flip.sink.progress import (
     Progress,
     Segment,
@@ -28,25 +29,26 @@ from dagster_kafka_flip.sink.progress import (
     check_table,
     plan_segments,
 )
+from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.record_router import RecordRouter
 from dagster_kafka_flip.sink.result import PublishResult
+from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_rows import RowStream, SegmentRows, TableRow, settings_text
 from dagster_kafka_flip.sink.table_versions import reading
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from dagster_kafka_flip.sink.dead_letters import DeadLetter
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.sink.lane import Lane
-    from dagster_kafka_flip.sink.progress_topic import ProgressTopic
     from dagster_kafka_flip.sink.table_versions import TableVersions
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.source.plan import Limits
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Rows that are left out are in the log one by one, up to this many.
 _MOST_WARNINGS = 10
@@ -55,147 +57,148 @@ _MOST_WARNINGS = 10
 _LOOK_SECONDS = 1.0
 
 
+@dataclass
 class Publication:
     """One run's way from progress to progress. `run` may be repeated: it begins at what is committed."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: DeltaSource,
-        sink: KafkaSink,
-        topic_id: str | None,
-        known: Mapping[int, tuple[int, int]],
-        connection: KafkaConnection,
-        topic: ProgressTopic,
-        versions: TableVersions,
-        limits: Limits,
-        log: logging.Logger | logging.LoggerAdapter[Any],
-        transform: Callable[[DataFrame, Segment], DataFrame] | None = None,
-    ) -> None:
-        self._spark, self._source, self._sink, self._connection = spark, source, sink, connection
-        self._topic_id, self._known = topic_id, known
-        self._topic, self._versions, self._limits, self._log = topic, versions, limits, log
-        self._transform = transform
-        self._settings = settings_text(source, sink)
+    source: DeltaSource
+    sink: KafkaSink
+    connection: KafkaConnection
+    cluster: KafkaCluster
+    limits: Limits
+    known: Mapping[int, tuple[int, int]]
+    log: Log
+    committed: list[Progress] = field(default_factory=list[Progress])
+    batches: int = 0
+    first: int | None = None
+    _partitions_added: int = 0
+    _warnings: int = 0
+
+    def __post_init__(self) -> None:
+        self.topic = ProgressTopic(self.cluster, self.sink)
+        self._settings = settings_text(self.source, self.sink)
         # For each row this would cost more than everything else.
-        self._table = str(source)
-        self._folds = source.content == "changes" and sink.deletes == "tombstone"
+        self._table = str(self.source)
+        self._folds = self.source.content == "changes" and self.sink.deletes == "tombstone"
         # Half of the time is left for the commit.
-        self._longest = sink.transaction_timeout.total_seconds() / 2
-        self._committed: list[Progress] = []
+        self._longest = self.sink.transaction_timeout.total_seconds() / 2
         # For each lane: the rows of its open transaction, and the progress of a commit without an answer.
         self._open: list[_Tally] = []
         self._tried: dict[int, Progress] = {}
         self._done = _Tally()
-        self._batches = 0
-        self.first: int | None = None
-        self._undelivered = 0
-        self._warnings = 0
-        self._partitions_added = 0
-        # Whether the segment is known to be read from the table of the plan.
-        self._is_same_table = False
 
-    def run(self, last: int, cluster: KafkaCluster, tag: str) -> None:
+    def begin(
+        self,
+        spark: SparkSession,
+        versions: TableVersions,
+        topic_id: str | None,
+        transform: Callable[[DataFrame], DataFrame] | None,
+    ) -> None:
+        """Takes what is there once Spark has started."""
+        self._spark, self._versions, self._topic_id = spark, versions, topic_id
+        self._transform = None if transform is None else RowTransform(spark, transform).of
+
+    def run(self, last: int, tag: str) -> None:
         """Publishes all rows up to a version, or up to the limits of the run."""
-        router = self._router = RecordRouter(cluster, self._sink, self._log)
-        self._lanes = Lanes(
-            self._connection, self._sink, self._topic, lambda: router.batch_bytes, router.unready, self._log
-        )
+        router = self._router = RecordRouter(self.cluster, self.sink, self.log)
+        of_router = (lambda: router.batch_bytes, router.unready, self.log)
+        lanes = [Lane(self.connection, self.sink, number, *of_router) for number in range(self.sink.lanes)]
+        self._lanes = Lanes(lanes, self.sink, self.topic)
         try:
-            self._committed = self._owned_progress()
+            self.committed = self._owned_progress()
             self._settle()
-            origin = self._committed[0].origin
-            segments = plan_segments(self._committed, origin, last)
+            origin = self.committed[0].origin
+            segments = plan_segments(self.committed, origin, last)
             self._check(segments)
             if segments:
                 # A commit remembers the number, so that the warning comes once.
                 self._look_for_growth()
             for segment in segments:
-                self._log.info("publishing %s of %s", segment, self._source)
+                self.log.info("publishing %s of %s", segment, self.source)
                 if not self._publish(segment, tag):
                     return
         finally:
             self._lanes.close()
-            self._undelivered += sum(lane.undelivered for lane in self._lanes)
 
     @property
     def published(self) -> tuple[int, int]:
         """Records that are known to be committed, and bytes of their keys and values."""
         return self._done.records, self._done.bytes
 
-    @property
-    def may_be_committed(self) -> bool:
-        """Whether a commit had no answer."""
-        return bool(self._tried)
+    def outcome(self) -> str:
+        """What readers see of a run that fails now."""
+        if self.first is None:
+            return "Nothing was published"
+        return unseen(self.sink, may_be_committed=bool(self._tried))
 
-    def result(self, planned: int, spark_seconds: float, seconds: float) -> PublishResult:
+    def result(
+        self, planned: int, newest: int, table_id: str, seconds: float, spark_seconds: float | None = None
+    ) -> PublishResult:
         """What all calls of `run` published together."""
-        last = min(progress.version for progress in self._committed)
+        last = min(progress.version for progress in self.committed)
         return PublishResult(
-            table=str(self._source),
-            table_id=self._versions.table_id,
-            topic=self._sink.topic,
+            table=str(self.source),
+            table_id=table_id,
+            topic=self.sink.topic,
             first_version=self.first,
             last_version=last,
-            newest_version=self._versions.newest,
+            newest_version=newest,
             rows_left=last < planned,
-            batches=self._batches,
+            batches=self.batches,
             records=self._done.records,
             tombstones=self._done.tombstones,
             bytes=self._done.bytes,
             left_out=dict(sorted(self._done.left_out.items())),
             dead_letters=self._done.dead_letters,
-            undelivered=self._undelivered,
             partitions_added=self._partitions_added,
             spark_seconds=spark_seconds,
             seconds=seconds,
-            progress=tuple(self._committed),
-            sink=self._sink.transactional_id_prefix,
-            progress_topic=self._sink.progress_name,
+            progress=tuple(self.committed),
+            sink=self.sink.transactional_id_prefix,
+            progress_topic=self.sink.progress_name,
         )
 
     def _look_for_growth(self) -> None:
         """Warns if the topic has more topic partitions than when the sink last published."""
         now = self._router.keyed_partitions
-        before = max((lane.topic_partitions or 0 for lane in self._committed), default=0)
+        before = max((lane.topic_partitions or 0 for lane in self.committed), default=0)
         if now is None or not 0 < before < now or self._partitions_added:
             return
         self._partitions_added = now - before
-        self._log.warning(
+        self.log.warning(
             "the topic %s had %d topic partitions when the sink %s last published, and has %d now: keys move to other "
             "topic partitions, so readers may see a key's new records before its old ones. No record is lost or "
             "doubled. If readers need the order, publish all rows to a new topic under another "
             "transactional_id_prefix",
-            self._sink.topic,
+            self.sink.topic,
             before,
-            self._sink.transactional_id_prefix,
+            self.sink.transactional_id_prefix,
             now,
         )
 
     def _owned_progress(self) -> list[Progress]:
         """The progress of all lanes, which only this run can change now; lanes without one get it."""
-        sink, versions = self._sink, self._versions
+        sink, versions = self.sink, self._versions
         found = self._lanes.own()
         check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, self._topic_id)
         # Only now: what a run has just committed may not be visible to one that does not own the lanes.
-        check_known(found, sink.transactional_id_prefix, self._topic.name, self._known)
-        if sink.delivery_guarantee != "none":
-            check_all_there(found, sink.transactional_id_prefix, sink.lanes, self._topic.name)
-        check_table(found, sink.transactional_id_prefix, str(self._source), versions.table_id)
+        check_known(found, sink.transactional_id_prefix, self.topic.name, self.known)
+        check_all_there(found, sink.transactional_id_prefix, sink.lanes, self.topic.name)
+        check_table(found, sink.transactional_id_prefix, str(self.source), versions.table_id)
         if any(progress.reached > versions.newest for progress in found.values()):
             # Another run may have published what was committed since this one planned.
             versions.look_again()
         check_same_history(found, sink.transactional_id_prefix, versions.newest, versions.mark_of)
         # A run may have died between the first commits of two lanes: all start where the first one did.
         origin = next(iter(found.values())).origin if found else versions.origin()
-        for lane in self._lanes:
+        for lane in self._lanes.each:
             if lane.number not in found:
                 begun = Progress(
                     lane=lane.number,
                     lanes=sink.lanes,
                     topic=sink.topic,
                     topic_id=self._topic_id,
-                    table=str(self._source),
+                    table=str(self.source),
                     table_id=versions.table_id,
                     origin=origin,
                     version=origin.before,
@@ -213,22 +216,22 @@ class Publication:
     def _settle(self) -> None:
         """Counts what was committed although the answer did not come, and forgets what was not."""
         for number, tried in self._tried.items():
-            if self._committed[number] == tried:
+            if self.committed[number] == tried:
                 self._done = self._done.plus(self._open[number])
-                self._batches += 1
+                self.batches += 1
         self._tried.clear()
-        self._open = [_Tally() for _ in range(self._sink.lanes)]
+        self._open = [_Tally() for _ in range(self.sink.lanes)]
 
     def _check(self, segments: list[Segment]) -> None:
         changes = [segment for segment in segments if not segment.is_snapshot]
         if changes:
             self._versions.check_there(changes[0].first, changes[-1].last)
             self._versions.check_feed()
-        elif segments and self._source.stop is None and self._versions.lacks_feed is not None:
-            self._log.warning(
+        elif segments and self.source.stop is None and self._versions.lacks_feed is not None:
+            self.log.warning(
                 "the table %s has no change data feed. A snapshot needs none, but a run after the table's next change "
                 "will fail, and the sink must then start over: run %s before that change",
-                self._source,
+                self.source,
                 self._versions.lacks_feed,
             )
 
@@ -237,8 +240,8 @@ class Publication:
         self._is_same_table = False
         with reading(self._versions, segment):
             with dead_spark_as_error():
-                self._read = SegmentRows(self._spark, self._source, self._sink, segment, self._transform)
-            self._rows = Batches(self._committed, folds=self._folds)
+                self._read = SegmentRows(self._spark, self.source, self.sink, segment, self._transform)
+            self._rows = Batches(self.committed, folds=self._folds)
             with RowStream(self._spark, self._read.rows, tag) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
                     if not all(map(self._take, map(TableRow._make, chunk))) or not self._look():
@@ -253,23 +256,12 @@ class Publication:
             # A small version is not torn apart: it waits for the next batch if this one is half full.
             if self._is_full(0.5) and not self._commit():
                 return False
-        if self._sink.topic_column is not None and not self._meet(row.topic):
-            return False
         for taken in self._rows.take(row):
             self._write(taken)
         return not self._is_full(1.0) or self._commit()
 
-    def _meet(self, topic: str | None) -> bool:
-        """Begins smaller batches if the topic of a row takes no larger ones; returns whether the run continues."""
-        before = self._router.batch_bytes
-        if not self._router.is_new(topic) or self._router.batch_bytes == before:
-            return True
-        goes_on = self._commit()
-        self._lanes.close()
-        return goes_on
-
     def _is_full(self, share: float) -> bool:
-        most, size = self._limits.max_records_per_batch, self._limits.max_bytes_per_batch
+        most, size = self.limits.max_records_per_batch, self.limits.max_bytes_per_batch
         if most is None and size is None:
             return False
         return (most is not None and sum(each.records + each.dead_letters for each in self._open) >= most * share) or (
@@ -282,17 +274,17 @@ class Publication:
 
     def _look(self) -> bool:
         """Handles answers, and commits what was open long enough; returns whether the run continues."""
-        for lane in self._lanes:
+        for lane in self._lanes.each:
             lane.serve()
-        return max(lane.age for lane in self._lanes) < self._longest or self._commit()
+        return max(lane.age for lane in self._lanes.each) < self._longest or self._commit()
 
     def _write(self, row: TableRow) -> None:
         key_frame, value_frame = self._read.frames
         key = None if row.key is None else key_frame + bytes(row.key)
         value = None if row.value is None else value_frame + bytes(row.value)
-        lane = self._lanes[row.lane]
+        lane = self._lanes.each[row.lane]
         if not lane.is_open:
-            self._lanes.own_again(self._committed)
+            self._lanes.own_again(self.committed)
         if self.first is None or row.version < self.first:
             self.first = row.version
         try:
@@ -300,7 +292,7 @@ class Publication:
             self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
-            if lane.has_failed or not self._sink.leaves_out(error):
+            if lane.has_failed or not self.sink.leaves_out(error):
                 raise
             self._leave_out(row, key, value, lane, error)
 
@@ -311,7 +303,7 @@ class Publication:
                 f"{label}: it can't be serialized: {row.problem}",
                 "Correct the row, or use another schema or serializer",
             )
-        if row.value is None and self._sink.deletes == "tombstone" and key is None:
+        if row.value is None and self.sink.deletes == "tombstone" and key is None:
             raise RowWithoutKeyError(
                 f"{label}: key and value are null, because the row was deleted or its value column is null. Kafka "
                 "can't delete a record without a key",
@@ -328,11 +320,11 @@ class Publication:
         """Leaves a row out, and sends it to the dead-letter topic, if there is one, in the same transaction."""
         self._warnings += 1
         if self._warnings <= _MOST_WARNINGS:
-            self._log.warning("left out: %s", error)
+            self.log.warning("left out: %s", error)
         letter = None
-        topic = self._sink.dead_letter_topic
+        topic = self.sink.dead_letter_topic
         if topic is not None:
-            letters = dead_letters_of(row, key, value, self._table, self._sink, error)
+            letters = dead_letters_of(row, key, value, self._table, self.sink, error)
             letter = next((each for each in letters if self._wrote(each, topic, lane)), None)
             if letter is None:
                 # Without key and value it is some hundred bytes.
@@ -353,7 +345,7 @@ class Publication:
 
     def _commit(self) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
-        read, before = self._read, self._committed
+        read, before = self._read, self.committed
         now = self._rows.progress(read.columns, self._settings, read.schema_ids, read.types)
         moved = [
             # Left out: for those of runs that fail, which report nothing to Dagster.
@@ -364,27 +356,27 @@ class Publication:
                 left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
             )
             for each in now
-            if (each.version, each.rows) != (before[each.lane].version, before[each.lane].rows)
+            if each.at != before[each.lane].at
         ]
         if moved:
             self._check_same_table()
-        if not all(self._lanes[progress.lane].is_open for progress in moved):
+        if not all(self._lanes.each[progress.lane].is_open for progress in moved):
             # They have no rows, but progress.
-            self._lanes.own_again(self._committed)
+            self._lanes.own_again(self.committed)
         for progress in moved:
             lane = progress.lane
             self._tried[lane] = progress
             try:
-                self._lanes[lane].commit(progress)
+                self._lanes.each[lane].commit(progress)
             except UnpublishableRowError:
                 # The transaction failed with its record.
                 del self._tried[lane]
                 raise
-            self._committed[lane] = self._tried.pop(lane)
+            self.committed[lane] = self._tried.pop(lane)
             self._done, self._open[lane] = self._done.plus(self._open[lane]), _Tally()
-        self._batches += bool(moved)
-        self._log.info("committed: version %d", min(progress.version for progress in self._committed))
-        return self._limits.max_batches is None or self._batches < self._limits.max_batches
+        self.batches += bool(moved)
+        self.log.info("committed: version %d", min(progress.version for progress in self.committed))
+        return self.limits.max_batches is None or self.batches < self.limits.max_batches
 
     def _check_same_table(self) -> None:
         """Checks once for each segment that the table was not recreated between the plan and the read.
@@ -393,7 +385,7 @@ class Publication:
         """
         if not self._is_same_table:
             now = self._versions.table_id_now()
-            check_table(dict(enumerate(self._committed)), self._sink.transactional_id_prefix, str(self._source), now)
+            check_table(dict(enumerate(self.committed)), self.sink.transactional_id_prefix, str(self.source), now)
             self._is_same_table = True
 
 
@@ -408,13 +400,15 @@ class _RowLabel(NamedTuple):
         return f"version {self.version} of {self.table}, key {shown(self.key)}"
 
 
+@dataclass(slots=True)
 class _Tally:
-    """Numbers of records."""
+    """Numbers of records; `left_out` by the error's class."""
 
-    def __init__(self) -> None:
-        self.records = self.tombstones = self.bytes = self.dead_letters = 0
-        # By the error's class.
-        self.left_out: Counter[str] = Counter()
+    records: int = 0
+    tombstones: int = 0
+    bytes: int = 0
+    dead_letters: int = 0
+    left_out: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         self.records += 1
@@ -428,47 +422,4 @@ class _Tally:
             self.bytes += len(letter.key or b"") + len(letter.value or b"")
 
     def plus(self, other: _Tally) -> _Tally:
-        found = _Tally()
-        for name in ("records", "tombstones", "bytes", "dead_letters"):
-            setattr(found, name, getattr(self, name) + getattr(other, name))
-        found.left_out = self.left_out + other.left_out
-        return found
-
-
-_PREFIX = "kafka_flip."
-_LONGEST_MESSAGE = 2000
-
-
-class DeadLetter(NamedTuple):
-    """A record of the dead-letter topic."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
-def dead_letters_of(
-    row: TableRow, key: bytes | None, value: bytes | None, table: str, sink: KafkaSink, error: UnpublishableRowError
-) -> list[DeadLetter]:
-    """Returns what can be sent of a row, the most of it first: the next one counts if a topic does not take it."""
-    why = {
-        "error": type(error).__name__,
-        "message": str(error)[:_LONGEST_MESSAGE],
-        "table": table,
-        "version": str(row.version),
-        "topic": (row.topic or "")[:249] if sink.topic_column is not None else sink.topic,
-        "sink": sink.transactional_id_prefix,
-    }
-    own = row.named_headers
-
-    def headers(content: str) -> list[tuple[str, bytes | None]]:
-        return [(f"{_PREFIX}{name}", text.encode()) for name, text in {**why, "value": content}.items()]
-
-    # A row that can't be serialized is there as JSON.
-    whole = (value, "record") if row.text is None else (row.text.encode(), "row as JSON")
-    return [
-        DeadLetter(key, whole[0], [*own, *headers(whole[1])]),
-        DeadLetter(key, None, [*own, *headers("left out: too large")]),
-        DeadLetter(key, None, headers("left out: too large")),
-        DeadLetter(None, None, headers("left out: too large, as the key")),
-    ]
+        return _Tally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))

@@ -6,22 +6,19 @@ import contextlib
 import logging
 import time
 import uuid
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, outcome
+from dagster_kafka_flip.errors import outcome
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive
 from dagster_kafka_flip.runtime.spark_status import watch_executors
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.lane_failures import unseen
 from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, lanes_behind
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.record_router import topic_not_found
-from dagster_kafka_flip.sink.result import PublishResult
-from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, mark_of
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.sink.progress import Progress
+    from dagster_kafka_flip.sink.result import PublishResult
 
 _logger = logging.getLogger(__name__)
 
@@ -76,22 +74,19 @@ def publish(
     expect("source", source, DeltaSource, 'DeltaSource(table="lake/orders")')
     expect("sink", sink, KafkaSink, 'KafkaSink(topic="orders", transactional_id_prefix="orders")')
     expect("connection", connection, KafkaConnection, 'KafkaConnection(bootstrap_servers="localhost:9092")')
-    if limits is not None:
-        expect("limits", limits, Limits, "Limits(max_records_per_batch=100_000)")
+    expect("limits", limits or Limits(), Limits, "Limits(max_records_per_batch=100_000)")
     if not callable(spark):
-        msg = "spark: expected a function that returns a Spark session, such as spark=lambda: session"
-        raise ConfigurationError(msg)
+        expect("spark", spark, FunctionType, "a function that returns a Spark session")
     if transform is not None and not callable(transform):
-        msg = "transform: expected a function of a DataFrame, such as transform=lambda rows: rows.where(...)"
-        raise ConfigurationError(msg)
+        expect("transform", transform, FunctionType, "a function of a DataFrame, such as lambda rows: rows.where(...)")
     sink.check_content(source.content)
     with contextlib.closing(KafkaCluster(connection, log=logger)) as cluster:
-        run = _Run(source, sink, connection, cluster, limits or Limits(), transform, logger or _logger)
+        run = Publication(source, sink, connection, cluster, limits or Limits(), known or {}, logger or _logger)
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:
             try:
                 with outcome(run.outcome):
-                    result = run.run(spark, known or {})
+                    result = _run(run, spark, transform)
             finally:
                 # A failed run's commits stay, and the next run does not count them.
                 records, size = run.published
@@ -102,130 +97,77 @@ def publish(
         return result
 
 
-class _Run:
-    def __init__(
-        self,
-        source: DeltaSource,
-        sink: KafkaSink,
-        connection: KafkaConnection,
-        cluster: KafkaCluster,
-        limits: Limits,
-        transform: Callable[[DataFrame], DataFrame] | None,
-        log: logging.Logger | logging.LoggerAdapter[Any],
-    ) -> None:
-        self._source, self._sink, self._connection = source, sink, connection
-        self._cluster, self._limits, self._transform, self._log = cluster, limits, transform, log
-        self._topic = ProgressTopic(cluster, sink)
-        self._begun = time.monotonic()
-        self._publication: Publication | None = None
-
-    @property
-    def published(self) -> tuple[int, int]:
-        """Records that were committed so far, and bytes of their keys and values."""
-        return (0, 0) if self._publication is None else self._publication.published
-
-    def outcome(self) -> str:
-        """What readers see of a run that fails now."""
-        if self._publication is None or self._publication.first is None:
-            return "Nothing was published"
-        return unseen(self._sink, may_be_committed=self._publication.may_be_committed)
-
-    def run(self, spark: Callable[[], SparkSession], known: Mapping[int, tuple[int, int]]) -> PublishResult:
-        source, sink = self._source, self._sink
-        topics = {"topic": sink.topic, "dead_letter_topic": sink.dead_letter_topic}
-        wanted = {option: name for option, name in topics.items() if name is not None}
-        described = self._cluster.describe_topics(list(wanted.values()), skip_missing=True)
-        for option, name in wanted.items():
-            if name not in described:
-                raise topic_not_found(option, name)
-        topic_id = described[sink.topic].topic_id
-        self._topic.prepare(described[sink.topic].replicas, self._log)
-        # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes
-        # back.
-        found = self._topic.read(settled=False)
-        check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
-        idle = None if lanes_behind(found, known) else self._idle(found)
-        if idle is not None:
-            return idle
-        keep_interrupts()
-        self._log.info("starting Spark")
-        begun = time.monotonic()
-        session = spark()
-        # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
-        check_alive(session)
-        spark_seconds = time.monotonic() - begun
-        watch_executors(session, self._log)
-        versions = TableVersions(session, source)
-        check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
-        if topic_id in versions.fed_by:
-            self._log.warning(
-                "%s is fed by the topic %s, which this sink publishes to: what is published is landed, and published "
-                "again by the next run, unless a function between table and topic leaves it out",
-                source,
-                sink.topic,
-            )
-        last = versions.last()
-        publication = self._publication = Publication(
-            session,
+def _run(
+    run: Publication, spark: Callable[[], SparkSession], transform: Callable[[DataFrame], DataFrame] | None
+) -> PublishResult:
+    source, sink, log, begun = run.source, run.sink, run.log, time.monotonic()
+    topics = {"topic": sink.topic, "dead_letter_topic": sink.dead_letter_topic}
+    wanted = {option: name for option, name in topics.items() if name is not None}
+    described = run.cluster.describe_topics(list(wanted.values()), skip_missing=True)
+    for option, name in wanted.items():
+        if name not in described:
+            raise topic_not_found(option, name)
+    topic_id = described[sink.topic].topic_id
+    run.topic.prepare(described[sink.topic].replicas, log)
+    # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes back.
+    found = run.topic.read(settled=False)
+    check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
+    if not lanes_behind(found, run.known) and (local := _idle(source, sink.lanes, found)) is not None:
+        log.info("nothing new in %s: version %d is published", source, found[0].version)
+        run.committed = [found[lane] for lane in sorted(found)]
+        return run.result(found[0].version, *local, time.monotonic() - begun)
+    keep_interrupts()
+    log.info("starting Spark")
+    starting = time.monotonic()
+    session = spark()
+    # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
+    check_alive(session)
+    spark_seconds = time.monotonic() - starting
+    watch_executors(session, log)
+    versions = TableVersions(session, source)
+    check_table(found, sink.transactional_id_prefix, str(source), versions.table_id)
+    if topic_id in versions.fed_by:
+        log.warning(
+            "%s is fed by the topic %s, which this sink publishes to: what is published is landed, and published "
+            "again by the next run, unless a function between table and topic leaves it out",
             source,
-            sink,
-            topic_id,
-            known,
-            self._connection,
-            self._topic,
-            versions,
-            self._limits,
-            self._log,
-            None if self._transform is None else RowTransform(session, self._transform).of,
+            sink.topic,
         )
-        tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
-        retried(self._log, "publishing", lambda: publication.run(last, self._cluster, tag))
-        result = publication.result(last, spark_seconds, time.monotonic() - self._begun)
-        log_with_fields(
-            self._log,
-            "published",
-            table=str(source),
-            topic=sink.topic,
-            first_version=result.first_version,
-            last_version=result.last_version,
-            lag_versions=result.lag_versions,
-            records=result.records,
-            left_out=sum(result.left_out.values()),
-            bytes=result.bytes,
-            batches=result.batches,
-            seconds=result.seconds,
-        )
-        return result
+    last = versions.last()
+    run.begin(session, versions, topic_id, transform)
+    tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
+    retried(log, "publishing", lambda: run.run(last, tag))
+    result = run.result(last, versions.newest, versions.table_id, time.monotonic() - begun, spark_seconds)
+    log_with_fields(
+        log,
+        "published",
+        table=str(source),
+        topic=sink.topic,
+        first_version=result.first_version,
+        last_version=result.last_version,
+        lag_versions=result.lag_versions,
+        records=result.records,
+        left_out=sum(result.left_out.values()),
+        bytes=result.bytes,
+        batches=result.batches,
+        seconds=result.seconds,
+    )
+    return result
 
-    def _idle(self, found: dict[int, Progress]) -> PublishResult | None:
-        """The result, if all lanes have published everything, as far as that can be determined without Spark."""
-        lanes = [found[number] for number in sorted(found)]
-        local = local_version(self._source)
-        if local is None or len(lanes) < self._sink.lanes or not are_even(lanes):
+
+def _idle(source: DeltaSource, lanes: int, found: Mapping[int, Progress]) -> tuple[int, str] | None:
+    """The table's newest version and its id, if all is published, as far as that shows without Spark."""
+    local = local_version(source)
+    if local is None or len(found) < lanes or not are_even([*found.values()]):
+        return None
+    newest, table_id = local
+    version = found[0].version
+    # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
+    if not (newest if source.stop is None else source.stop) <= version <= newest:
+        return None
+    there = commits_between(source.target.location, version, version)
+    mark = mark_of(there[0]) if there else None
+    for progress in found.values():
+        if progress.table_id != table_id or (mark is not None and progress.commit not in {None, mark}):
             return None
-        newest, table_id = local
-        if any(progress.table_id != table_id for progress in lanes):
-            return None
-        stop = self._source.stop
-        wanted = newest if stop is None else stop
-        # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
-        version = lanes[0].version
-        if not wanted <= version <= newest:
-            return None
-        there = commits_between(self._source.target.location, version, version)
-        mark = mark_of(there[0]) if there else None
-        if mark is not None and any(progress.commit not in {None, mark} for progress in lanes):
-            return None
-        self._log.info("nothing new in %s: version %d is published", self._source, version)
-        return PublishResult(
-            table=str(self._source),
-            table_id=table_id,
-            topic=self._sink.topic,
-            first_version=None,
-            last_version=version,
-            newest_version=newest,
-            seconds=time.monotonic() - self._begun,
-            progress=tuple(lanes),
-            sink=self._sink.transactional_id_prefix,
-            progress_topic=self._sink.progress_name,
-        )
+    return local

@@ -82,13 +82,6 @@ class RecordRouter:
         known = [name for name, found in self._topics.items() if found is not None]
         return self._cluster.unready([*known, self._sink.progress_name, "__transaction_state"])
 
-    def is_new(self, topic: str | None) -> bool:
-        """Whether a topic that a row names had not been looked at before."""
-        if topic is None or topic in self._topics or not is_topic_name(topic):
-            return False
-        self._topic(topic)
-        return True
-
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
         """Returns a record's topic and topic partition; None for the client's partitioner."""
         sink = self._sink
@@ -127,20 +120,14 @@ class RecordRouter:
         behind = ahead = None
         if found is not None and not found.settings.is_set_by_broker:
             behind, ahead = found.settings.max_behind_ms, found.settings.max_ahead_ms
-        wrong = None
+        takes = f"the topic {topic} takes only records that are at most"
         if ms <= 0:
             wrong = "a record's time must be later than 1970"
         elif ahead is not None and ms - now_ms > ahead:
-            wrong = (
-                f"the topic {topic} takes only records that are at most {ahead} ms later than now "
-                "(message.timestamp.after.max.ms)"
-            )
+            wrong = f"{takes} {ahead} ms later than now (message.timestamp.after.max.ms)"
         elif behind is not None and now_ms - ms > behind:
-            wrong = (
-                f"the topic {topic} takes only records that are at most {behind} ms older than now "
-                "(message.timestamp.before.max.ms)"
-            )
-        if wrong is None:
+            wrong = f"{takes} {behind} ms older than now (message.timestamp.before.max.ms)"
+        else:
             return ms
         raise RowMisplacedError(
             f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}",
@@ -151,17 +138,14 @@ class RecordRouter:
         """Returns a record's headers."""
         if not row.headers:
             return []
-        found = row.named_headers
+        found, column = row.named_headers, self._sink.headers
+        # The client would cut a name there.
+        wrong = f"the name of a header in the column {column} contains U+0000"
         if len(found) < len(row.headers):
-            raise RowMisplacedError(
-                f"{where}: a header in the column {self._sink.headers} is null or has no name", "Correct the row"
-            )
-        if any("\0" in name for name, _ in found):
-            # The client would cut it there.
-            raise RowMisplacedError(
-                f"{where}: the name of a header in the column {self._sink.headers} contains U+0000", "Correct the row"
-            )
-        return found
+            wrong = f"a header in the column {column} is null or has no name"
+        elif not any("\0" in name for name, _ in found):
+            return found
+        raise RowMisplacedError(f"{where}: {wrong}", "Correct the row")
 
     def check(
         self,
@@ -181,7 +165,10 @@ class RecordRouter:
                 "Use a key that is never null, or another topic",
             )
         most = found.settings.max_bytes
-        if not self._is_size_known or most is None or (not headers and is_surely_within(most, key, value)):
+        if not self._is_size_known or most is None:
+            return
+        if not headers and len(key or b"") + len(value or b"") + _MOST_AROUND <= most:
+            # Quicker than the exact size.
             return
         size = batch_bytes(key, value, headers)
         if size > most:
@@ -242,10 +229,8 @@ _BATCH = 61
 # Bytes of a batch's only record: attributes, and its distances in time and offset from the first record.
 _RECORD = 3
 _NULL = 1
-# Maximum bytes of such a number in zigzag encoding.
-_NUMBER = 5
-# Maximum bytes of a record without headers, besides key and value: four numbers; the last, 0 headers, is a byte.
-_MOST = _BATCH + _RECORD + 3 * _NUMBER + 1
+# A record without headers is at most so much larger than key and value: four numbers are of five bytes or less.
+_MOST_AROUND = 80
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
@@ -253,11 +238,6 @@ def batch_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[
     size = _RECORD + _sized(key) + _sized(value) + _varint(len(headers))
     size += sum(_sized(name.encode()) + _sized(each) for name, each in headers)
     return _BATCH + _varint(size) + size
-
-
-def is_surely_within(limit: int, key: bytes | None, value: bytes | None) -> bool:
-    """Whether a record without headers is surely within a batch's limit of bytes; quicker than computing its size."""
-    return len(key or b"") + len(value or b"") + _MOST <= limit
 
 
 def _sized(data: bytes | None) -> int:

@@ -81,8 +81,8 @@ class RegistrySerializer(Serializer):
         return self
 
     @abstractmethod
-    def made(self, columns: ColumnType, latest: RegisteredSchema | None) -> str:
-        """The schema of columns."""
+    def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
+        """The schema of columns, for a subject of the registry."""
 
     @abstractmethod
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
@@ -103,13 +103,15 @@ class RegistrySerializer(Serializer):
         subject = (self.subject or f"{TOPIC}-{rows.side}").replace(TOPIC, rows.topic)
         with self.registry.schemas() as schemas:
             if rows.schema_id is None and not self.use_latest:
-                text = self.declared or self.made(columns, self._latest(schemas, subject))
+                text = self.declared or self.made(columns, schemas, subject)
                 what = f"{rows.side}: the schema of the {type(self).__name__}"
                 # Checked first, so that no schema is registered that the columns don't fit.
                 whole, between = self.whole(columns, RegisteredSchema(UNKNOWN_ID, self.kind, text), what)
                 number = schemas.register(subject, self.kind, text).schema_id
             else:
-                found = self._found(schemas, subject, rows.schema_id)
+                context = subject if context_of(subject) else None
+                number = rows.schema_id
+                found = schemas.latest(subject) if number is None else schemas.by_id(number, context)
                 number = found.schema_id
                 what = f"{rows.side}: schema {number} of the subject {subject!r}"
                 if found.kind != self.kind:
@@ -117,13 +119,3 @@ class RegistrySerializer(Serializer):
                     raise ConfigurationError(msg)
                 whole, between = self.whole(columns, found, what)
         return Encoded(whole, frame_of(number) + between, number)
-
-    def _latest(self, schemas: Schemas, subject: str) -> RegisteredSchema | None:
-        """The latest schema of the subject, if the one that is made depends on it."""
-        del schemas, subject
-        return None
-
-    def _found(self, schemas: Schemas, subject: str, number: int | None) -> RegisteredSchema:
-        if number is None:
-            return schemas.latest(subject)
-        return schemas.by_id(number, subject if context_of(subject) else None)

@@ -34,7 +34,6 @@ class PublishResult:
         bytes: Bytes of their keys and values, and of dead letters.
         left_out: Rows that the sink tolerates and left out, by the name of their error.
         dead_letters: How many of them are in the dead-letter topic.
-        undelivered: Records that no broker took, under the guarantee `"none"`.
         partitions_added: Topic partitions that were added since the sink last published, so that keys moved.
         spark_seconds: Seconds until Spark was there; None if it was not needed.
         seconds: Seconds of the whole run.
@@ -56,7 +55,6 @@ class PublishResult:
     bytes: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     dead_letters: int = 0
-    undelivered: int = 0
     partitions_added: int = 0
     spark_seconds: float | None = None
     seconds: float = 0.0
@@ -80,7 +78,6 @@ class PublishResult:
             "kafka/bytes_written": self.bytes,
             "kafka/tombstones_written": self.tombstones,
             "kafka/transactions": self.batches,
-            "kafka/undelivered_records": self.undelivered or None,
             "kafka/partitions_added": self.partitions_added or None,
             LEFT_OUT: sum(self.left_out.values()) or None,
             LEFT_OUT_BY_ERROR: dict(self.left_out) or None,
@@ -116,4 +113,4 @@ class PublishResult:
     @property
     def known(self) -> dict[int, tuple[int, int]]:
         """By lane: the last complete table version, and the rows published of the next. Pass it to the next run."""
-        return {lane.lane: (lane.version, lane.rows) for lane in self.progress}
+        return {lane.lane: lane.at for lane in self.progress}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import Field, field_validator
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.formats.column_types import WHOLE, ColumnType, of_spark, parts_of
+from dagster_kafka_flip.formats.column_types import WHOLE, of_spark, parts_of
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.names import near_names
-from dagster_kafka_flip.sink.nested import Conversion, check_columns, of_array, of_map, of_struct, of_text
+from dagster_kafka_flip.sink.nested import Conversion, SchemaPath, check_columns, conversion_of, of_text
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
+    from dagster_kafka_flip.formats.column_types import ColumnType
+    from dagster_kafka_flip.sink.nested import Inside
+
 
 class RowsToEncode(NamedTuple):
     """What is serialized.
 
     Attributes:
-        schema: Type of the rows.
         columns: The columns, if the serializer names none.
-        topic: The sink's topic.
-        is_key: Whether they become keys.
         schema_id: Id of the registered schema to use, because a version was published with it in part; None for any.
     """
 
@@ -60,6 +60,9 @@ class Encoded(NamedTuple):
 
 class Serializer(Settings, ABC):
     """Turns columns into keys or values."""
+
+    uses_library: ClassVar[bool] = False
+    """Whether it calls functions of this package's Java library."""
 
     @abstractmethod
     def encode(self, rows: RowsToEncode) -> Encoded:
@@ -114,7 +117,7 @@ def serialized(content: Column, problem: Column | None = None) -> Column:
 
 
 # Microseconds, as Delta holds them; Spark's default writes milliseconds. UTC, so that no session's zone shows.
-_JSON_OPTIONS = {
+JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -152,8 +155,8 @@ class JsonSerializer(Serializer):
         columns = of_spark(fields_of(rows.schema, names))
         check_json(columns)
         value = struct_of(names)
-        texts = of_struct([(field.name, _texts_in(field.name, field.type)) for field in columns.fields])
-        return Encoded(serialized(json_of(value), None if texts.wrong is None else texts.wrong(value)))
+        wrong = conversion_of(columns, None, SchemaPath(what="JSON"), _texts_in).wrong
+        return Encoded(serialized(json_of(value), None if wrong is None else wrong(value)))
 
 
 class _ColumnSerializer(Serializer):
@@ -212,17 +215,13 @@ def json_of(column: Column, options: Mapping[str, str] = {}) -> Column:
     """Returns the bytes of a value as JSON."""
     from pyspark.sql import functions as f
 
-    return f.to_json(column, {**_JSON_OPTIONS, **options}).cast("binary")
+    return f.to_json(column, {**JSON_OPTIONS, **options}).cast("binary")
 
 
-def _texts_in(path: str, kind: ColumnType) -> Conversion:
-    """The conversion of the texts in a value."""
-    inner = [_texts_in(f"{path}{mark}", field.type) for mark, field in kind.inside()]
-    if kind.name == "STRUCT":
-        return of_struct([*zip(kind.names, inner, strict=True)])
-    if kind.name == "MAP":
-        return of_map(inner[1], inner[0])
-    return of_array(*inner) if inner else of_text(path) if kind.name == "STRING" else Conversion()
+def _texts_in(kind: ColumnType, _: Any, at: SchemaPath) -> Sequence[Inside] | Conversion:
+    if kind.fields:
+        return [(None, None)] * len(kind.fields)
+    return of_text(at.path) if kind.name == "STRING" else Conversion()
 
 
 def check_json(columns: ColumnType) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.sink.progress import check_sink, check_table
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
@@ -35,7 +35,6 @@ class SinkStatus:
         first: The first version that the next run would publish, or the rest of it; None if nothing is left, or if only
             the table's history shows where the sink starts.
         snapshot: Whether the next run would publish all rows of `first`.
-        newest_version: The table's newest version.
         stop: The last version that the next run would publish.
     """
 
@@ -101,43 +100,29 @@ def _first(source: DeltaSource, found: Mapping[int, Progress], newest: int, stop
     return (first, is_snapshot) if first <= stop else (None, False)
 
 
-@dataclass(frozen=True)
-class PlannedVersion:
-    """A version that a run would publish.
-
-    Attributes:
-        version: The version.
-        operation: Delta's name of the operation that made it; None for a snapshot.
-        rows: Number of rows that it inserted, updated or deleted; None if its commit does not report it.
-    """
-
-    version: int
-    operation: str | None
-    rows: int | None
-
-
 def planned_versions(
     source: DeltaSource, first: int, last: int, spark: Callable[[], SparkSession]
-) -> list[PlannedVersion]:
-    """Returns versions as the table's history describes them."""
+) -> list[dict[str, Any]]:
+    """Returns versions as the table's history describes them: `version`, `operation` and `rows`.
+
+    The rows are those that it inserted, updated or deleted; None if its commit does not report it.
+    """
     target = source.target
     commits = commits_between(target.location, first, last) if target.is_path else None
     if commits is None:
         there = TableLog(spark(), target).commits()
         commits = [commit for commit in there if first <= commit.version <= last][::-1]
-    return [PlannedVersion(commit.version, commit.operation, _changed_rows(commit)) for commit in commits]
+    return [{"version": each.version, "operation": each.operation, "rows": _changed_rows(each)} for each in commits]
 
 
 def _changed_rows(commit: Commit) -> int | None:
     effect = effect_of(commit)
-    if commit.operation == "UPDATE":
-        return commit.metric("numUpdatedRows")
     if commit.operation == "CREATE TABLE" or effect is Effect.KEEPS_ROWS:
         return 0
-    if commit.operation == "DELETE":
-        return commit.metric("numDeletedRows")
     if commit.operation == "MERGE":
-        parts = [commit.metric(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
-        return None if None in parts else sum(part or 0 for part in parts)
+        written, deleted = commit.rows_written, commit.metric("numTargetRowsDeleted")
+        return None if written is None or deleted is None else written + deleted
+    if commit.operation in {"UPDATE", "DELETE"}:
+        return commit.metric(f"num{commit.operation.title()}dRows")
     # A commit does not report what an overwrite deleted.
-    return commit.metric("numOutputRows") if effect in (Effect.APPENDS, Effect.CREATES) else None
+    return commit.rows_written if effect in (Effect.APPENDS, Effect.CREATES) else None

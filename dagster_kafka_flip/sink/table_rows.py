@@ -6,11 +6,12 @@ import contextlib
 import json
 import queue
 import re
-import threading
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
 from dagster_kafka_flip.formats.column_types import of_spark
+from dagster_kafka_flip.runtime.jvm_library import use_library
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
@@ -52,11 +53,9 @@ class TableRow(NamedTuple):
     """One row of a segment, serialized.
 
     Attributes:
-        version: The table version of the change.
         rank: What the change is: DELETE, PREVIOUS, LEFT, UPDATED or INSERT.
         key: The record's key, without what `SegmentRows.frames` has.
         value: The record's value, likewise.
-        lane: The lane.
         topic: The record's topic; None for the sink's.
         partition: The record's topic partition; None for the partitioner's.
         timestamp_ms: The record's time; None for the time of publication.
@@ -249,6 +248,8 @@ class SegmentRows:
         sink = self._sink
         of_key, of_value = self._segment.schema_ids
         check_settings(self._spark)
+        if sink.value.uses_library or (sink.key is not None and sink.key.uses_library):
+            use_library(self._spark)
         key = None
         if sink.key is not None:
             check_key(schema, sink.key.columns_of(self.columns))
@@ -334,8 +335,9 @@ _CHUNKS = 4
 
 _VALUE = TableRow._fields.index("value")
 
-# Seconds that a stopped query may take to end.
+# Seconds that a stopped query may take to end, and after which its thread is looked at.
 _PATIENCE_SECONDS = 30.0
+_LOOK_SECONDS = 0.1
 
 
 class RowStream:
@@ -346,7 +348,7 @@ class RowStream:
 
         self._spark, self._rows, self._tag = spark, rows, tag
         self._queue: queue.Queue[list[tuple[Any, ...]] | BaseException | None] = queue.Queue(_CHUNKS)
-        self._stopped = threading.Event()
+        self._is_left = False
         self._thread = InheritableThread(self._read, session=spark, name="dagster-kafka-flip-rows", daemon=True)
 
     def __enter__(self) -> Self:
@@ -354,11 +356,14 @@ class RowStream:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            with contextlib.suppress(Exception):
-                stop_jobs(self._spark, self._tag)
-            self._thread.join(_PATIENCE_SECONDS)
+        self._is_left = True
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        with contextlib.suppress(Exception):
+            stop_jobs(self._spark, self._tag)
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            # Nobody takes what it still puts there.
+            with contextlib.suppress(queue.Empty):
+                self._queue.get(timeout=_LOOK_SECONDS)
 
     def chunks(self, wait: float) -> Iterator[list[tuple[Any, ...]]]:
         """Yields the rows in chunks; an empty chunk if none came in time."""
@@ -375,28 +380,20 @@ class RowStream:
             yield came
 
     def _read(self) -> None:
-        try:
-            with dead_spark_as_error(), tagged_jobs(self._spark, self._tag):
-                self._read_rows()
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that takes the rows
-            self._put(error)
-
-    def _read_rows(self) -> None:
         chunk: list[tuple[Any, ...]] = []
         size = 0
-        for row in self._rows.toLocalIterator():
-            chunk.append(row)
-            size += len(row[_VALUE] or b"")
-            if len(chunk) == _ROWS or size > _BYTES:
-                if not self._put(chunk):
-                    return
-                chunk, size = [], 0
-        self._put(chunk)
-        self._put(None)
-
-    def _put(self, what: list[tuple[Any, ...]] | BaseException | None) -> bool:
-        while not self._stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                self._queue.put(what, timeout=0.2)
-                return True
-        return False
+        try:
+            with dead_spark_as_error(), tagged_jobs(self._spark, self._tag):
+                for row in self._rows.toLocalIterator():
+                    chunk.append(row)
+                    size += len(row[_VALUE] or b"")
+                    if len(chunk) == _ROWS or size > _BYTES:
+                        self._queue.put(chunk)
+                        chunk, size = [], 0
+                    if self._is_left:
+                        return
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that takes the rows
+            self._queue.put(error)
+        else:
+            self._queue.put(chunk)
+            self._queue.put(None)

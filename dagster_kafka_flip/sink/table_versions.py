@@ -58,7 +58,7 @@ class TableVersions:
     """
 
     def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
-        self._spark, self._source = spark, source
+        self.source = source
         self._log = TableLog(spark, source.target)
         check_settings(spark)
         check_place(spark, source.target)
@@ -73,7 +73,7 @@ class TableVersions:
         self._read: list[Commit] = []
         self._marks: dict[int, str | None] = {}
         self._unread = self._log.commits()
-        with _there(self._source):
+        with _there(self.source):
             commit = next(self._commits())
         self.newest = commit.version
         document = commit.document() or commit.windows()
@@ -82,7 +82,7 @@ class TableVersions:
     def _commits(self) -> Generator[Commit]:
         """Yields the table's commits as of the last look, newest first, and reads each once."""
         yield from self._read
-        with _there(self._source):
+        with _there(self.source):
             for commit in self._unread:
                 self._marks[commit.version] = mark_of(commit)
                 # A document may have 100 KB.
@@ -97,14 +97,14 @@ class TableVersions:
 
     def table_id_now(self) -> str:
         """Delta's id of the table that is there now."""
-        if (local := local_version(self._source)) is not None:
+        if (local := local_version(self.source)) is not None:
             return local[1]
-        with _there(self._source):
+        with _there(self.source):
             return self._log.details().id
 
     def origin(self) -> Origin:
         """Where a sink without progress starts."""
-        start = self._source.start
+        start = self.source.start
         if start == "snapshot":
             return Origin(self.last(), snapshot=True)
         if start == "latest":
@@ -114,8 +114,7 @@ class TableVersions:
         # The version after the newest is where the next commit will be.
         if start > self.newest + 1:
             raise VersionOutOfRangeError(
-                f"the start, version {start}, is beyond the table {self._source}, whose newest version is "
-                f"{self.newest}",
+                f"the start, version {start}, is beyond the table {self.source}, whose newest version is {self.newest}",
                 "Correct start of the DeltaSource",
             )
         return Origin(start - 1, snapshot=False)
@@ -125,14 +124,14 @@ class TableVersions:
         if isinstance(last, datetime) and last > datetime.now(timezone.utc):
             raise VersionOutOfRangeError(
                 f"again_to_time: {last.isoformat()} is in the future, so it is not known yet which versions of "
-                f"{self._source} are before it",
+                f"{self.source} are before it",
                 "Set a time that has passed",
             )
         begin = self._first_at(first) if isinstance(first, datetime) else first
         end = self._first_at(last) - 1 if isinstance(last, datetime) else last
         if begin > end:
             raise VersionOutOfRangeError(
-                f"no version of the table {self._source} is between {first} and {last}: the first one is {begin}, and "
+                f"no version of the table {self.source} is between {first} and {last}: the first one is {begin}, and "
                 f"the last one {end}",
                 "Correct again_from_time or again_to_time",
             )
@@ -148,7 +147,7 @@ class TableVersions:
             found = commit.version
         if found > 0:
             raise VersionsGoneError(
-                f"which version of the table {self._source} was the first at {time.isoformat()} is unknown: its log "
+                f"which version of the table {self.source} was the first at {time.isoformat()} is unknown: its log "
                 f"begins with version {found}, which was committed later (delta.logRetentionDuration). Earlier changes "
                 "would be lost",
                 "Set a later time, or a version",
@@ -157,10 +156,10 @@ class TableVersions:
 
     def last(self) -> int:
         """The last version to publish."""
-        stop = self._source.stop
+        stop = self.source.stop
         if stop is not None and stop > self.newest:
             raise VersionOutOfRangeError(
-                f"the stop, version {stop}, is beyond the table {self._source}, whose newest version is {self.newest}",
+                f"the stop, version {stop}, is beyond the table {self.source}, whose newest version is {self.newest}",
                 "Correct stop (of the run's config or the DeltaSource), or wait for the version",
             )
         return self.newest if stop is None else stop
@@ -170,24 +169,15 @@ class TableVersions:
         """What makes the table record changes, as SQL; None if it does."""
         if self._properties.get(_FEED, "false").lower() == "true":
             return None
-        return f"ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES ({_FEED} = true)"
+        return f"ALTER TABLE {self.source.target.identifier} SET TBLPROPERTIES ({_FEED} = true)"
 
     def check_feed(self) -> None:
         """Checks that the table records changes."""
         if self.lacks_feed is not None:
             raise ChangeDataFeedError(
-                f"the table {self._source} has no change data feed, which records the changes of a version",
+                f"the table {self.source} has no change data feed, which records the changes of a version",
                 f"Run {self.lacks_feed}: it applies to later versions. For earlier ones, {_ANEW}",
             )
-
-    def no_feed_in(self, segment: Segment) -> ChangeDataFeedError:
-        """Creates the error about changes that were not recorded, although the table records them now."""
-        which = "it" if segment.first == segment.last else "some of them"
-        return ChangeDataFeedError(
-            f"the table {self._source} had no change data feed in {segment}: what {which} changed is not recorded",
-            f"To go on, {_ANEW}",
-            outcome="Nothing of them was published",
-        )
 
     def check_there(self, first: int, last: int) -> None:
         """Checks that the log still has versions."""
@@ -202,45 +192,13 @@ class TableVersions:
                 return
         raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
 
-    def incompatible(self, segment: Segment) -> IncompatibleVersionsError:
-        """Creates the error about versions whose schemas one read can't span."""
-        advice = f"To go on, {_ANEW}"
-        if segment.first < segment.last:
-            advice = (
-                f"Publish them separately: a run with stop={segment.first}, and so on, up to the version that changed "
-                f"the schema; then all others. If that version alone fails, {_ANEW}"
-            )
-        return IncompatibleVersionsError(
-            f"{segment} of the table {self._source} can't be read together, because the schema changed: a column was "
-            "renamed or dropped, or has another type",
-            advice,
-        )
-
-    def unreadable(self, segment: Segment, error: Exception) -> PublishFailedError:
-        """Creates the error about versions that Spark could not read, or not transform."""
-        finding = (
-            f"{segment} of the table {self._source} can't be published, because Spark failed to read the rows or to "
-            "transform them"
-        )
-        stays = "What is committed stays, and the next run continues from there"
-        return PublishFailedError(*told(finding, error), outcome=stays)
-
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
         """Creates the error about versions that can't be read any more."""
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return VersionsGoneError(
-            f"{which} of the table {self._source} can't be published: {why}; the newest is {self.newest}. What they "
+            f"{which} of the table {self.source} can't be published: {why}; the newest is {self.newest}. What they "
             "changed would be lost",
             f"To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions",
-        )
-
-    def too_old(self, segment: Segment) -> VersionsGoneError:
-        """Creates the error about versions that Delta does not read, because of their age."""
-        return VersionsGoneError(
-            f"{segment} of the table {self._source} can't be published: Delta reads no version that is older than "
-            f"{_KEPT} (by default 7 days); the newest is {self.newest}. What they changed would be lost",
-            f"If VACUUM has not deleted their files, ALTER TABLE {self._source.target.identifier} SET TBLPROPERTIES "
-            f"('{_KEPT}' = 'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}",
         )
 
 
@@ -305,12 +263,35 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
 
 def _translated(error: Exception, versions: TableVersions, segment: Segment) -> KafkaFlipError:
     text = error_text(error) if is_sparks_own(error) else ""
+    source, rows = versions.source, f"{segment} of the table {versions.source}"
+    anew = f"To go on, {_ANEW}"
     if _NO_FEED.search(text):
-        return versions.no_feed_in(segment)
+        which = "it" if segment.first == segment.last else "some of them"
+        return ChangeDataFeedError(
+            f"the table {source} had no change data feed in {segment}: what {which} changed is not recorded",
+            anew,
+            outcome="Nothing of them was published",
+        )
     if _TOO_OLD in text:
-        return versions.too_old(segment)
+        return VersionsGoneError(
+            f"{rows} can't be published: Delta reads no version that is older than {_KEPT} (by default 7 days); the "
+            f"newest is {versions.newest}. What they changed would be lost",
+            f"If VACUUM has not deleted their files, ALTER TABLE {source.target.identifier} SET TBLPROPERTIES "
+            f"('{_KEPT}' = 'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}",
+        )
     if _GONE.search(text) and not _NOT_OPENED.search(text):
         return versions.gone(segment.first, segment.last, "files of them are gone (VACUUM, or log retention)")
     if _INCOMPATIBLE.search(text):
-        return versions.incompatible(segment)
-    return versions.unreadable(segment, error)
+        separately = (
+            f"Publish them separately: a run with stop={segment.first}, and so on, up to the version that changed the "
+            f"schema; then all others. If that version alone fails, {_ANEW}"
+        )
+        return IncompatibleVersionsError(
+            f"{rows} can't be read together, because the schema changed: a column was renamed or dropped, or has "
+            "another type",
+            anew if segment.first == segment.last else separately,
+        )
+    return PublishFailedError(
+        *told(f"{rows} can't be published, because Spark failed to read the rows or to transform them", error),
+        outcome="What is committed stays, and the next run continues from there",
+    )

@@ -288,7 +288,7 @@ def _in_two(original: Any, self: Any, progress: Any) -> None:
 
 
 def _read_first(original: Any, self: Any) -> Any:
-    found = self._topic.read(settled=False)
+    found = self.topic.read(settled=False)
     original(self)
     return found
 

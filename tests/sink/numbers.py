@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.lane import Lanes
+from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from dagster_kafka_flip.sink.lane import Lane
     from dagster_kafka_flip.source.connection import KafkaConnection
     from tests.kafka_topic import Kafka
     from tests.sink.held_requests import HeldRequests
@@ -139,10 +138,8 @@ class Numbers:
         return f"{number}: {self._schedules[number // (_BATCH * _BATCHES)]}"
 
     def _run(self, end: str) -> None:
-        lanes = Lanes(
-            self._connection, self._sink, ProgressTopic(self._cluster, self._sink), lambda: None, str, _logger
-        )
-        lane = lanes[0]
+        lane = Lane(self._connection, self._sink, 0)
+        lanes = Lanes([lane], self._sink, ProgressTopic(self._cluster, self._sink))
         try:
             progress = lanes.own().get(0)
             if progress is None:

@@ -14,7 +14,6 @@ from dagster import (
     asset,
     define_asset_job,
 )
-from pyspark.sql import types as t
 
 from dagster_kafka_flip import (
     DeltaSource,
@@ -67,23 +66,41 @@ def test_wrong_arguments_are_named():
         delta_kafka_checks(other)
 
 
-def test_a_value_is_earlier_if_it_only_lacks_fields_of_structs_that_are_null():
-    inner = t.StructType().add("a", t.IntegerType()).add("b", t.IntegerType())
-    kind = t.StructType().add("s", inner).add("l", t.ArrayType(inner)).add("m", t.MapType(t.StringType(), inner))
-    now = {"s": {"a": 1, "b": None}, "l": [{"a": 1, "b": None}], "m": {"k": {"a": 1, "b": None}, "n": None}}
-    assert is_earlier({"s": {"a": 1}, "l": [{"a": 1}], "m": {"k": {"a": 1}, "n": None}}, now, kind)
-    for name, wrong in (
-        ("s", {"a": 2}),
-        ("s", {"b": None}),
-        ("s", {"a": 1, "c": None}),
-        ("s", None),
-        ("l", []),
-        ("l", [{"a": 2}]),
-        # The entries of a map are values: nothing adds them later.
-        ("m", {"k": {"a": 1}}),
-        ("m", {"k": {"a": 2}, "n": None}),
-    ):
-        assert not is_earlier(now | {name: wrong}, now, kind), (name, wrong)
+@pytest.mark.spark
+def test_a_record_is_earlier_if_it_only_lacks_fields_of_structs_that_are_null(spark):
+    inner = "STRUCT<a: INT, b: INT>"
+    columns = (
+        f"w INT, s {inner}, l ARRAY<{inner}>, m MAP<STRING, {inner}>, t TIMESTAMP, n DECIMAL(3,2), f FLOAT, x BINARY"
+    )
+    others = '"t":"2026-01-01T00:00:00.000001Z","n":1.10,"f":0.1,"x":"AP8="'
+    now = {"w": "null", "s": '{"a":1,"b":null}', "l": '[{"a":1,"b":null}]', "m": '{"k":{"a":1,"b":null},"n":null}'}
+    earlier = {"s": '{"a":1}', "l": '[{"a":1}]', "m": '{"k":{"a":1},"n":null}'}
+
+    def text(members):
+        written = [f'"{name}":{value}' for name, value in members.items()]
+        return f"{{{','.join([*written, others])}}}"
+
+    wrong = [
+        *("{", "null", text(earlier).replace("1.10", "1.11"), text(earlier | {"z": "0"})),
+        *(
+            text(now | {name: value})
+            for name, value in (
+                ("w", "0"),
+                ("s", '{"a":2}'),
+                ("s", '{"b":null}'),
+                ("s", '{"a":1,"c":0}'),
+                ("s", "null"),
+                ("l", "[]"),
+                ("l", '[{"a":2}]'),
+                # The entries of a map are values: nothing adds them later.
+                ("m", '{"k":{"a":1}}'),
+                ("m", '{"k":{"a":2},"n":null}'),
+            )
+        ),
+    ]
+    rows = spark.createDataFrame([(each, text(now)) for each in (text(earlier), *wrong)], "record STRING, row STRING")
+    found = rows.select(is_earlier(rows["record"], rows["row"], spark.createDataFrame([], columns).schema)).collect()
+    assert [bool(each) for (each,) in found] == [True, *[False] * len(wrong)]
 
 
 def _compared(published, *, max_records=1000, transform=None):

@@ -299,26 +299,6 @@ def test_a_run_that_another_one_overtook_before_it_owned_its_lanes_finds_nothing
     assert published.texts() == {1: ["a"], 2: ["b"]}
 
 
-def test_a_run_that_another_one_overtook_before_it_opened_its_lanes_again_adds_nothing(published, kafka, topic):
-    small = f"{topic}-small"
-    kafka.create(small, max_message_bytes="5000")
-    published.create("id int, v string, t string")
-    published.sql(f"INSERT INTO {{t}} SELECT id, 'a', '{small}' FROM range(3)")
-    overtaking = []
-
-    def overtaken(rows: Any) -> Any:
-        if not overtaking:
-            # The lanes are open, and the first row needs smaller batches, and so other producers.
-            overtaking.append(None)
-            overtaking.append(published.run())
-        return rows
-
-    with pytest.raises(SinkFencedError, match=published.topic):
-        published.run(topic_column="t", transform=overtaken)
-    assert overtaking[1].records == 3
-    assert len(published.records(small)) == 3
-
-
 def test_a_fence_that_shows_while_a_run_waits_for_rows_is_reported(published):
     old, new = (Lane(published.connection, published.sink, 0) for _ in range(2))
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from confluent_kafka import KafkaError
 
@@ -24,7 +22,6 @@ from dagster_kafka_flip.sink.lane_failures import LaneFailures
 from dagster_kafka_flip.sink.progress import Origin, Progress
 from dagster_kafka_flip.source.client_errors import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
-from tests.processes import wait_until
 
 _CONNECTION = KafkaConnection(bootstrap_servers="broker:9092")
 
@@ -66,29 +63,10 @@ def test_an_unknown_broker_error_is_reported_by_its_name():
     assert "POLICY_VIOLATION" in str(found)
 
 
-def test_only_a_sink_without_a_guarantee_counts_records_that_no_broker_took():
-    counts = {}
-    for guarantee in ("none", "at_least_once"):
-        sink = KafkaSink(
-            topic="t",
-            transactional_id_prefix="s",
-            delivery_guarantee=guarantee,
-            transaction_timeout=timedelta(seconds=1),
-        )
-        lane = Lane(KafkaConnection(bootstrap_servers="127.0.0.1:1"), sink, 0)
-        lane.open()
-        lane.write("t", b"k", b"v")
-        wait_until(lambda lane=lane: lane._poll(0.1) or lane.has_failed, seconds=60)
-        counts[guarantee] = lane.undelivered
-        lane.close()
-    # With a guarantee the run fails, or publishes them again.
-    assert counts == {"none": 1, "at_least_once": 0}
-
-
 @pytest.mark.kafka
 def test_progress_that_no_broker_took_is_an_error_under_each_guarantee(kafka, connection, topic):
     kafka.create(topic, 1, max_message_bytes="50")
-    for guarantee in ("none", "at_least_once"):
+    for guarantee in ("exactly_once", "at_least_once"):
         sink = KafkaSink(topic="t", transactional_id_prefix="s", delivery_guarantee=guarantee, progress_topic=topic)
         lane = Lane(connection, sink, 0)
         lane.open()

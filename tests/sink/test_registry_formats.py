@@ -33,7 +33,8 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.sink.avro_serializer import AvroSerializer, conversion_of
 from dagster_kafka_flip.sink.comparison import TopicComparison
 from dagster_kafka_flip.sink.json_schema_serializer import JsonSchemaSerializer
-from dagster_kafka_flip.sink.protobuf_serializer import MESSAGE, ProtobufSerializer, plan_of, proto_of
+from dagster_kafka_flip.sink.protobuf_serializer import MESSAGE, ProtobufSerializer, proto_of
+from dagster_kafka_flip.sink.protobuf_serializer import conversion_of as protobuf_conversion_of
 from dagster_kafka_flip.sink.serializers import json_of, struct_of
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
@@ -163,7 +164,7 @@ def test_a_time_without_a_zone_is_written_as_its_clock_shows_it_whatever_the_zon
     )
     columns = of_spark(rows.schema)
     message = schema_of(compiled(proto_of(columns, None))).message(MESSAGE)
-    _, conversion = plan_of(columns, message, "the schema")
+    conversion = protobuf_conversion_of(columns, message, "the schema")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
         # This clock does not show the first one.

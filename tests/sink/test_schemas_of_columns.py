@@ -112,7 +112,7 @@ def _avro(struct: t.StructType, *fields: dict[str, object]):
 
 def _proto(struct: t.StructType, fields: str):
     message = schema_of(compiled(f'syntax = "proto3"; message R {{ {fields} }}')).message("R")
-    protobuf_serializer.plan_of(of_spark(struct), message, "value: schema 7")
+    protobuf_serializer.conversion_of(of_spark(struct), message, "value: schema 7")
 
 
 def _json(struct: t.StructType, properties: dict[str, object], **more: object):
@@ -154,11 +154,11 @@ def test_a_nested_column_is_no_text_in_a_json_schema(kind):
         _json(columns(v=kind), {"v": {"type": ["string", "null"]}})
 
 
-def test_a_key_of_a_map_in_protobuf_is_written_as_it_is():
-    for key in (STRING, INT):
-        _proto(columns(v=t.MapType(key, INT)), f"map<{'string' if key is STRING else 'int32'}, int32> v = 1;")
-    with pytest.raises(ConfigurationError, match="v has keys of type DATE, but the schema has different ones"):
-        _proto(columns(v=t.MapType(t.DateType(), INT)), "map<string, int32> v = 1;")
+def test_a_key_of_a_map_in_protobuf_is_of_a_type_that_has_each_of_its_values():
+    for key, wanted in ((STRING, "string"), (INT, "int64"), (t.DateType(), "string")):
+        _proto(columns(v=t.MapType(key, INT)), f"map<{wanted}, int32> v = 1;")
+    with pytest.raises(ConfigurationError, match=r"v\{\} is BIGINT, but int in the schema"):
+        _proto(columns(v=t.MapType(t.LongType(), INT)), "map<int32, int32> v = 1;")
 
 
 def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():

@@ -48,7 +48,7 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
     if (made == null
         || made.thread != Thread.currentThread()
         || made.options != options && !made.options.equals(options)) {
-      checkVersion();
+      VersionFunction.check(version);
       Decoder decoder = decoding.decoder(declared, new Options(options));
       made = new Made(Thread.currentThread(), options, decoder);
       this.made = made;
@@ -69,18 +69,6 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
     }
     row.update(result.fieldIndex("problem"), UTF8String.fromString(misfit.getMessage()));
     return row;
-  }
-
-  /** The driver's library made this, and an executor may have another on its class path. */
-  private void checkVersion() {
-    String found = VersionFunction.version();
-    if (!found.equals(version)) {
-      String why =
-          "an executor has the Java library of another version of dagster-kafka-flip (%s; the"
-              + " driver has %s). Nothing was written. Remove or replace the copy on the executor's"
-              + " class path";
-      throw new IllegalStateException(why.formatted(found, version));
-    }
   }
 
   @Override

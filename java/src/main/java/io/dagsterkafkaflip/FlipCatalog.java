@@ -22,6 +22,7 @@ public final class FlipCatalog implements FunctionCatalog {
   /** Makes the catalogue; Spark does so by reflection. */
   public FlipCatalog() {
     functions.put(VersionFunction.NAME, given -> new VersionFunction());
+    functions.put(EncodeFunction.NAME, EncodeFunction::new);
     for (Decoding each : Decoding.values()) {
       functions.put(each.sqlName(), given -> new DecodeFunction(each, declared(each, given)));
     }

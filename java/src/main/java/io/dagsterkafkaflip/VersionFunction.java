@@ -29,6 +29,18 @@ public final class VersionFunction implements ScalarFunction<UTF8String> {
     }
   }
 
+  /** Checks that an executor has the driver's library: its class path may have another one. */
+  static void check(String version) {
+    String found = version();
+    if (!found.equals(version)) {
+      String why =
+          "an executor has the Java library of another version of dagster-kafka-flip (%s; the"
+              + " driver has %s). Nothing was written. Remove or replace the copy on the executor's"
+              + " class path";
+      throw new IllegalStateException(why.formatted(found, version));
+    }
+  }
+
   @Override
   public DataType[] inputTypes() {
     return new DataType[0];
