@@ -31,17 +31,7 @@ OnIdle = Literal["succeed", "skip"]
 
 
 class SparkTask(BaseOperator):
-    """Base class of the operators of this package.
-
-    Args:
-        spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
-            with all cores.
-        on_idle: Result of a task that finds nothing new: `succeed` (default) or `skip`.
-        **options: Airflow's options of every task.
-
-    Raises:
-        ConfigurationError: An option is invalid: the DAG can't be imported.
-    """
+    """Base class of the operators of this package; they document its options."""
 
     operator_extra_links = (SparkUiLink(),)
 
@@ -116,11 +106,7 @@ class SparkTask(BaseOperator):
         return self._lineage.facets()
 
     def on_kill(self) -> None:
-        """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.
-
-        Raises:
-            KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
-        """
+        """Ends the task, for a user, a timeout, or the worker's shutdown: Spark's jobs stop on the interrupt's way."""
         if self._works:
             raise KeyboardInterrupt("Airflow ended the task")
 

@@ -87,19 +87,11 @@ class IngestRunConfig(_RunConfig):
 
     @property
     def starting_offsets(self) -> OffsetsInitializer | None:
-        """The start that overrides the position.
-
-        Raises:
-            ConfigurationError: The text is not a valid start.
-        """
+        """The start that overrides the position."""
         return self._offsets("start")
 
     def overridden(self, source: KafkaSource) -> KafkaSource:
-        """Returns the source with this run's stop.
-
-        Raises:
-            ConfigurationError: Start or stop is invalid for the source.
-        """
+        """The source with this run's stop; its start is checked."""
         with _naming_field("stop"):
             source = source.with_overrides(stopping_offsets=self._offsets("stop"))
         with _naming_field("start"):
@@ -107,11 +99,7 @@ class IngestRunConfig(_RunConfig):
         return source
 
     def window(self) -> Window:
-        """The time range to replace.
-
-        Raises:
-            ConfigurationError: Start or stop is not a timestamp, or the stop is not after the start.
-        """
+        """The time range to replace."""
         start, stop = (None if each is None else each.timestamp_ms for each in map(self._offsets, ("start", "stop")))
         if start is None or stop is None:
             raise ConfigurationError(

@@ -68,12 +68,7 @@ class MoveRequest:
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:
-    """Creates the request for an asset's stream.
-
-    Raises:
-        click.UsageError: A value is invalid.
-        ConfigurationError: The asset does not exist, or can't be loaded.
-    """
+    """Creates the request for an asset's stream."""
     from dagster_kafka_flip.cli.asset import find_asset
 
     if flags["stream"] is not None:

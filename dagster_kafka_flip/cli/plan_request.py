@@ -31,19 +31,9 @@ _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "part
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Input of a plan.
+    """Input of a plan: of a stream with a state, or None if it has none yet.
 
-    Attributes:
-        source: The source, with a connection.
-        limits: The limits.
-        state: The stream's state; None if unknown.
-        position: Origin of the state, for people.
-        record_bytes: Average record size in bytes, if known.
-        asset: The asset, if given.
-        record: Text of Dagster's record, if it is used.
-        tolerated: Errors that the asset tolerates.
-        formats: The asset's formats, by `key` and `value`; empty without an asset.
-        reader_schemas: The registered schemas that the run would read records as, by `key` and `value`.
+    `position` tells people where the state is from; formats and reader schemas are by `key` and `value`.
     """
 
     source: KafkaSource
@@ -93,19 +83,7 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
 
 
 def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table: bool = False) -> PlanRequest:
-    """Creates the plan of an asset's next run, from the table or Dagster's record.
-
-    Args:
-        found: The asset.
-        flags: The other options.
-        ask_table: Whether to read the position from the table with Spark.
-
-    Raises:
-        click.UsageError: A value is invalid.
-        ConfigurationError: The asset has partitions, or its position is unknown, or a reader schema is unusable.
-        TableError: The table's path is a local one, and has something else.
-        SchemaRegistryError: A registry does not answer, or has no such subject.
-    """
+    """Creates the plan of an asset's next run, from the table (with Spark) or Dagster's record."""
     from dagster_kafka_flip.cli.asset import DagsterRecord
 
     start, stop = _ends(flags)
@@ -175,11 +153,7 @@ def _reader_schemas(found: LandingAsset) -> dict[str, str]:
 
 
 def _position_in_table(found: LandingAsset) -> Anchor | None:
-    """The stream's position in the table; None if there is no table.
-
-    Raises:
-        KafkaFlipError: The position is unknown; the next run would fail with this error too.
-    """
+    """The stream's position in the table; None if there is no table."""
     from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.table.delta_table import DeltaTable
 

@@ -21,15 +21,7 @@ _MOST_BATCHES = 100
 
 
 def planned_run(request: PlanRequest, parallelism: int) -> dict[str, Any]:
-    """Returns the plan of a run as a document; of the splits, the largest first.
-
-    Args:
-        request: The input.
-        parallelism: Number of tasks that run in parallel.
-
-    Raises:
-        KafkaFlipError: A run would fail with this error.
-    """
+    """The plan of a run as a document; of the splits, the largest first."""
     about = SplitEnumeratorContext(parallelism, request.record_bytes, request.tolerated)
     with contextlib.closing(
         request.source.create_enumerator(about)

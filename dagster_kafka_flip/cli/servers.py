@@ -29,18 +29,9 @@ def add_server_commands(
     helps: tuple[str, str],
     options: tuple[Option, ...] = (),
 ) -> None:
-    """Adds `start`, `stop` and `status`.
+    """Adds `start`, `stop` and `status` of the server that `make` returns, whose class is imported when a command runs.
 
-    Args:
-        group: The group; its name is the server's.
-        make: Returns the server on a folder. Its class is imported when a command runs.
-        folder: Default of `--data-dir`.
-        variable: The environment variable for it.
-        about_folder: Help of `--data-dir`.
-        port: Default of `--port`.
-        address: Name of the server's address in answers.
-        helps: Help of `start` and of `stop`.
-        options: More options of `start`, for `make`.
+    `address` is the name of its address in answers, `helps` are of `start` and `stop`, `options` more of `start`.
     """
     data_dir_option = click.option(
         "--data-dir",

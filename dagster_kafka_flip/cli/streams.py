@@ -35,13 +35,7 @@ def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) 
 def lag_of(
     connection: KafkaConnection | None, source: KafkaSource | None, anchor: Anchor | None
 ) -> Mapping[TopicPartition, int] | KafkaFlipError | None:
-    """The lag of a stream in offsets, the error if it is unknown, or None if nobody asks or there is no position.
-
-    Args:
-        connection: The cluster; None if nobody asks for the lag.
-        source: The stream's source. Default: the topic partitions of its position.
-        anchor: Its position.
-    """
+    """The lag of a stream in offsets, the error if it is unknown, or None if nobody asks or there is no position."""
     state = None if anchor is None else anchor.state
     if connection is None or state is None:
         return None
@@ -62,12 +56,7 @@ def lag_of(
 
 
 def stream_to_json(report: PositionReport, lag: Mapping[TopicPartition, int] | KafkaFlipError | None) -> dict[str, Any]:
-    """Returns a stream's position and lag as a document.
-
-    Args:
-        report: The report from the table's history.
-        lag: The lag, its error, or None if not requested.
-    """
+    """A stream's position and lag as a document."""
     state = None if report.anchor is None else report.anchor.state
     key = () if report.anchor is None or report.anchor.document is None else report.anchor.document.key
     anchor = None

@@ -62,7 +62,7 @@ def retrieve(
     older: Sequence[str] = (),
     cache_dir: Path | None = None,
 ) -> list[Path]:
-    """Downloads Maven artifacts and their runtime dependencies into the cache.
+    """Downloads Maven artifacts and their runtime dependencies into the cache, and returns the paths of the jars.
 
     Resolves all versions together; the newest requested one wins. Returns a cached set at once, without network and
     without Java. A set is complete or absent, and concurrent processes do not disturb each other.
@@ -73,14 +73,6 @@ def retrieve(
         older: Coordinates that may be replaced by an older version: if no repository has the version or one of its
             dependencies, the nearest older patch of the same minor version is used, with a warning at each call.
         cache_dir: The cache folder. Default: `default_cache_dir()`.
-
-    Returns:
-        Paths of the jars in one folder, sorted by name.
-
-    Raises:
-        ConfigurationError: A coordinate or an exclude is malformed.
-        JavaNotFoundError: A download is needed, but Java was not found.
-        JarDownloadError: A download failed, or pyspark's Ivy jar is missing.
     """
     wanted = sorted({_split(text, "group:artifact:version") for text in coordinates})
     unwanted = sorted({_split(text, "group:artifact") for text in excludes})
@@ -106,17 +98,9 @@ def retrieve(
 
 
 def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path:
-    """Downloads a Maven artifact that is a tar.gz archive, without dependencies, and unpacks it into the cache.
+    """Downloads a tar.gz archive without dependencies, and returns the folder with its content.
 
     As `retrieve`: what is in the cache is returned at once, and it is complete or absent.
-
-    Returns:
-        The folder with the archive's content.
-
-    Raises:
-        ConfigurationError: The coordinate is malformed.
-        JavaNotFoundError: A download is needed, but Java was not found.
-        JarDownloadError: The download failed, or pyspark's Ivy jar is missing.
     """
     wanted = _split(coordinate, "group:artifact:version:classifier")
     cache = (cache_dir or default_cache_dir()).expanduser().absolute()

@@ -69,20 +69,7 @@ def build_session(
 ) -> SparkSession:
     """Creates a session, or returns the active one of this process.
 
-    Args:
-        master: A cluster's master URL. Default: `local[*]`.
-        remote: A Spark Connect server, such as `sc://host:15002`. Default: the environment variable SPARK_REMOTE,
-            without a master.
-        config: Additional Spark settings; they override the defaults.
-        packages: Additional Maven coordinates (`group:name:version`), for a session with a master.
-        app_name: The application's name in Spark's UI.
-
-    Raises:
-        ConfigurationError: Both master and remote are given.
-        JarDownloadError: The jars could not be fetched.
-        JavaNotFoundError: Spark did not start, and there is no Java, or it is too old.
-        SparkSessionError: Spark did not start, the active session can't write Delta, or this process has the other kind
-            of session.
+    `packages` are Maven coordinates for a session with a master. SPARK_REMOTE counts if neither address is given.
     """
     if master is not None and remote is not None:
         msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"
@@ -221,11 +208,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """Returns the active session of this process, from any thread; None if there is none.
-
-    Raises:
-        SparkSessionError: There was one, but its JVM has ended.
-    """
+    """Returns the active session of this process, from any thread; None if there is none."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -237,11 +220,7 @@ def active_session() -> SparkSession | None:
 
 
 def check_alive(session: SparkSession) -> None:
-    """Checks that a session still answers.
-
-    Raises:
-        SparkSessionError: Its JVM, or its Connect server, has ended.
-    """
+    """Checks that a session, or its Connect server, still answers."""
     with dead_spark_as_error():
         # Spark is asked for it each time; a Connect client knows the server's version from before.
         session.conf.get("spark.sql.session.timeZone")

@@ -92,9 +92,6 @@ def spark_packages() -> tuple[str, ...]:
     """Maven coordinates of the Kafka source, Avro and Delta for the installed pyspark and delta-spark.
 
     From Delta 4.1 on, Delta's artifact name includes Spark's version.
-
-    Raises:
-        ConfigurationError: The two don't go together.
     """
     return packages_of(*installed_engine())
 
@@ -118,11 +115,7 @@ def jars_advice() -> str:
 
 
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
-    """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own.
-
-    Raises:
-        JarDownloadError: A download failed.
-    """
+    """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own."""
     own = spark_packages()
     named = {package.split(":")[1] for package in packages if ":" in package}
     excludes = [f"*:{artifact}" for artifact in brought_by_spark() - named]
