@@ -69,7 +69,20 @@ def build_session(
 ) -> SparkSession:
     """Creates a session, or returns the active one of this process.
 
-    `packages` are Maven coordinates for a session with a master. SPARK_REMOTE counts if neither address is given.
+    Args:
+        master: A cluster's master URL. Default: `local[*]`.
+        remote: A Spark Connect server, such as `sc://host:15002`. Default: the environment variable SPARK_REMOTE,
+            without a master.
+        config: Additional Spark settings; they override the defaults.
+        packages: Additional Maven coordinates (`group:name:version`), for a session with a master.
+        app_name: The application's name in Spark's UI.
+
+    Raises:
+        ConfigurationError: Both master and remote are given.
+        JarDownloadError: The jars could not be fetched.
+        JavaNotFoundError: Spark did not start, and there is no Java, or it is too old.
+        SparkSessionError: Spark did not start, the active session can't write Delta, or this process has the other kind
+            of session.
     """
     if master is not None and remote is not None:
         msg = f"a Spark session has a master ({master}) or a remote ({hidden_parameters(remote)}), not both"

@@ -92,6 +92,9 @@ def spark_packages() -> tuple[str, ...]:
     """Maven coordinates of the Kafka source, Avro and Delta for the installed pyspark and delta-spark.
 
     From Delta 4.1 on, Delta's artifact name includes Spark's version.
+
+    Raises:
+        ConfigurationError: The two don't go together.
     """
     return packages_of(*installed_engine())
 
