@@ -10,11 +10,11 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow.sdk import BaseHook, BaseOperator
+import attrs
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 
 from dagster_kafka_flip.airflow.lineage import Lineage
 from dagster_kafka_flip.airflow.spark_settings import spark_settings_of
-from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.spark_settings import SparkSettings
 from dagster_kafka_flip.runtime.spark_status import ui_address
@@ -25,9 +25,33 @@ if TYPE_CHECKING:
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
+    from airflow.sdk.types import TaskInstanceKey
     from pyspark.sql import SparkSession
 
 OnIdle = Literal["succeed", "skip"]
+
+
+@attrs.define()
+class SparkUiLink(BaseOperatorLink):
+    """Link to the UI of the task's Spark application, if it has one.
+
+    The address is there as soon as Spark runs, and leads nowhere once a session of the task's own has ended.
+    """
+
+    @property
+    def name(self) -> str:
+        """The button's text."""
+        return "Spark UI"
+
+    @property
+    def xcom_key(self) -> str:
+        """The task's XCom with the address."""
+        return "spark_ui"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """The address; empty if there is none."""
+        del ti_key
+        return getattr(operator, "spark_ui", None) or ""
 
 
 class SparkTask(BaseOperator):

@@ -10,7 +10,7 @@ from dagster import AssetsDefinition, AssetSpec
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import OpOptions, dagsters_errors, given_options
-from dagster_kafka_flip.assets.landing import landed
+from dagster_kafka_flip.assets.asset_step import landed
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.transform_arguments import check_transform
