@@ -22,10 +22,7 @@ def provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {
-                "integration-name": integration,
-                "python-modules": [f"{_HERE}.kafka_to_delta", f"{_HERE}.delta_to_kafka"],
-            }
+            {"integration-name": integration, "python-modules": [f"{_HERE}.kafka_to_delta", f"{_HERE}.delta_to_kafka"]}
         ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_lag"]}],
         "triggers": [{"integration-name": integration, "python-modules": [f"{_HERE}.new_offsets"]}],

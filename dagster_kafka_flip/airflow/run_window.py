@@ -99,8 +99,7 @@ def _interval_from(start: datetime, schedule: Any) -> Any:
     # skips that, as the midnight of a day in Santiago: then the moment before finds it.
     for earliest in (moment, moment.subtract(microseconds=1000)):
         found = ticks.next_dagrun_info(
-            last_automated_data_interval=None,
-            restriction=TimeRestriction(earliest=earliest, latest=None, catchup=True),
+            last_automated_data_interval=None, restriction=TimeRestriction(earliest=earliest, latest=None, catchup=True)
         )
         interval: Any = None if found is None else found.data_interval
         if interval is not None and interval.start == moment:

@@ -9,14 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetKey,
-    AssetObservation,
-    AssetsDefinition,
-    DataVersion,
-    JsonMetadataValue,
-    MaterializeResult,
-)
+from dagster import AssetKey, AssetObservation, AssetsDefinition, DataVersion, JsonMetadataValue, MaterializeResult
 
 from dagster_kafka_flip.assets.asset_options import MaterializedOptions, dagsters_errors, given_options
 from dagster_kafka_flip.assets.asset_step import asset_spec, step

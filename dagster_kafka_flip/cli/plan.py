@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OF_THE_SOURCE = frozenset(
-    {
-        "bootstrap_servers",
-        "topics",
-        "topic_pattern",
-        "partitions",
-        "group_id",
-        "isolation_level",
-    }
+    {"bootstrap_servers", "topics", "topic_pattern", "partitions", "group_id", "isolation_level"}
 )
 # What an asset that publishes a table does not have.
 _OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism"})

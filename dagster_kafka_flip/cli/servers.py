@@ -137,10 +137,7 @@ _add_server_commands(
     about_folder="The folder with the broker's topics, settings and logs.",
     port=9092,
     address="bootstrap_servers",
-    helps=(
-        "Start the broker; the very first start downloads Kafka (44 MB).",
-        "Stop the broker; its topics stay.",
-    ),
+    helps=("Start the broker; the very first start downloads Kafka (44 MB).", "Stop the broker; its topics stay."),
 )
 
 

@@ -188,13 +188,7 @@ def _names(coordinates: Iterable[tuple[str, ...]]) -> str:
 
 
 def _run_ivy(
-    wanted: Sequence[tuple[str, ...]],
-    description: bytes,
-    kind: str,
-    *,
-    ivy: Path,
-    cache: Path,
-    work: Path,
+    wanted: Sequence[tuple[str, ...]], description: bytes, kind: str, *, ivy: Path, cache: Path, work: Path
 ) -> Path:
     """Downloads what a module depends on into `work` and returns its folder with the files."""
     names = _names(wanted)
