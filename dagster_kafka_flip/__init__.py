@@ -6,15 +6,12 @@ and a code location does not load Spark.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import re
 from typing import Any
 
-_STUB = (pkgutil.get_data(__name__, "__init__.pyi") or b"").decode()
-_HOMES = {name: home for home, name in re.findall(r"^from (\S+) import (\w+)", _STUB, re.MULTILINE)}
+from dagster_kafka_flip.settings.lazy_names import lazy_names
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - the stub has them  # pyright: ignore[reportUnsupportedDunderAll]
+_names, _get = lazy_names(__name__)
+__all__ = _names  # noqa: PLE0605 - the stub has them  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,12 +19,7 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("dagster-kafka-flip")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+    return _get(name)
 
 
 def __dir__() -> list[str]:

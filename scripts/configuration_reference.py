@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined
 
 import dagster_kafka_flip
 from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER, AssetOptions
-from dagster_kafka_flip.components.attributes import help_of
+from dagster_kafka_flip.components.schemas import help_of
 from dagster_kafka_flip.settings.docstrings import entries as entries_of
 
 if TYPE_CHECKING:

@@ -42,10 +42,13 @@ from dagster_kafka_flip import (
     TopicPartition,
     Upsert,
     Windows,
+    build_kafka_delta_asset,
     kafka_delta_asset,
     kafka_delta_checks,
+    kafka_delta_maintenance,
 )
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.plan import Spread
@@ -109,7 +112,9 @@ def whole_refusal(**files: str) -> str:
 def test_the_attributes_are_the_options_of_the_decorator():
     attributes = set(KafkaDeltaComponent.model_fields)
     named = set(inspect.signature(kafka_delta_asset).parameters) - {"asset_options"}
-    assert attributes - {"checks", "observe_topics", "connection"} == named | set(AssetOptions.__annotations__)
+    assert attributes - {"checks", "maintenance", "observe_topics", "connection"} == named | set(
+        AssetOptions.__annotations__
+    )
     schema = KafkaDeltaComponent.model().model_json_schema()
     assert [name for name, field in schema["properties"].items() if not field.get("description")] == []
     assert schema["required"] == ["source", "table"]
@@ -347,6 +352,69 @@ def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
     late = "  source: {topics: [late]}\n  table: {table: lake/flights, stream: late}\n"
     defs = load(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + late)
     assert {"flights", "late"} <= keys(defs)
+
+
+def test_maintenance_has_the_options_of_kafka_delta_maintenance_and_makes_the_same_asset():
+    schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["MaintenanceAttributes"]["properties"]
+    assert set(schema) == {"vacuum_after"} | set(MaterializedOptions.__annotations__) - {"pool"}
+    assert [name for name, field in schema.items() if not field.get("description")] == []
+    table = {"source": KafkaSource(topics=("flights",)), "table": "lake/flights", "pool": "writers"}
+    upkeep: dict[str, Any] = {
+        "vacuum_after": None,
+        "group_name": "upkeep",
+        "kinds": ["files"],
+        "deps": [AssetKey("audit")],
+        "tags": {"of": "flights"},
+        "owners": ("team:lake",),
+        "metadata": {"runbook": "wiki"},
+        "op_tags": {"memory": "4g"},
+        "retry_policy": RetryPolicy(max_retries=2),
+        "automation_condition": AutomationCondition.on_cron("0 3 * * *"),
+    }
+    written = """
+    vacuum_after: null
+    group_name: upkeep
+    kinds: [files]
+    deps: [audit]
+    tags: {of: "{topic}"}
+    owners: ["team:lake"]
+    metadata: {runbook: wiki}
+    op_tags: {memory: 4g}
+    retry_policy: {max_retries: 2}
+    automation_condition: "{{ dg.AutomationCondition.on_cron('0 3 * * *') }}"
+"""
+    for options, text, attributes in (
+        ({}, " {}\n", FLIGHTS + "  key: lake/flights\n"),
+        ({"vacuum_after": timedelta(days=9)}, " {vacuum_after: P9D}\n", FLIGHTS + "  key: lake/flights\n"),
+        (upkeep, written, SOURCE + "  table: lake/{topic}\n  key: lake/{topic}\n"),
+    ):
+        common = f"{attributes}  pool: writers\n  group_name: lake\n  maintenance:{text}"
+        defs = load(resources=RESOURCES, landed=DELTA + common)
+        made = defs.resolve_assets_def(AssetKey(["lake", "flights_maintenance"]))
+        asset = build_kafka_delta_asset(key=["lake", "flights"], group_name="lake", **table)
+        expected = kafka_delta_maintenance(asset, **options)
+        (spec,), (like,) = made.specs, expected.specs
+        # Dagster adds where a component's assets are written.
+        assert {name: spec.metadata[name] for name in like.metadata} == dict(like.metadata)
+        assert spec.replace_attributes(metadata={}, tags={}) == like.replace_attributes(metadata={}, tags={})
+        assert spec.tags.items() >= like.tags.items()
+        assert (made.op.name, made.op.pool, made.op.tags) == (expected.op.name, "writers", expected.op.tags)
+        assert made.op.retry_policy == expected.op.retry_policy
+    assert keys(load(resources=RESOURCES, landed=DELTA + FLIGHTS)) == {"kafka/flights", "landed"}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("true", "maintenance: invalid maintenance True; write {} for the default maintenance"),
+        ("{vacuum_after: P1D}", "maintenance.vacuum_after: vacuum_after=1 day, 0:00:00: must be at least 7 days"),
+        ("{vacuum_after: soon}", "maintenance.vacuum_after: invalid duration 'soon'"),
+        ("{vacum_after: P9D}", "unknown option vacum_after; did you mean vacuum_after?"),
+        ("{pool: other}", "pool: maintenance shares the pool of landed"),
+    ],
+)
+def test_wrong_maintenance_is_refused_where_it_is_written(written, said):
+    assert said in refusal(f"{FLIGHTS}  maintenance: {written}\n")
 
 
 def test_checks_have_the_options_of_kafka_delta_checks():

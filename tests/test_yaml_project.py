@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from dagster import AssetKey, Definitions, load_from_defs_folder
 from dagster_dg_cli.cli import create_dg_cli
 
+from dagster_kafka_flip.assets.registry import ingestions_of
 from tests.reports import reports
 
 if TYPE_CHECKING:
@@ -70,6 +71,27 @@ def test_the_example_defines_an_asset_for_each_topic_and_lineage_down_to_the_dec
     assert [dep.asset_key for dep in specs["landed/payments"].deps] == [AssetKey(["kafka", "payments"])]
     assert [dep.asset_key for dep in specs["orders_by_customer"].deps] == [AssetKey(["kafka", "orders"])]
     assert specs["landed/payments"].description == "The topic payments, as it is."
+
+
+def test_dagsters_post_processing_changes_the_assets_of_a_component(load, project, monkeypatch):
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    file = project / "yaml_project" / "defs" / "orders_by_customer" / "defs.yaml"
+    processed = """
+  maintenance: {}
+post_processing:
+  assets:
+    - target: "kind:deltalake"
+      attributes: {tags: {tier: gold}, group_name: sales}
+"""
+    file.write_text(file.read_text() + processed)
+
+    defs = load()
+
+    changed = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs() if "tier" in spec.tags}
+    assert set(changed) == {"orders_by_customer", "orders_by_customer_maintenance"}
+    assert {spec.group_name for spec in changed.values()} == {"sales"}
+    asset = defs.resolve_assets_def(AssetKey("orders_by_customer"))
+    assert list(ingestions_of(asset)) == [asset.key], "it still lands its topic"
 
 
 @pytest.mark.kafka

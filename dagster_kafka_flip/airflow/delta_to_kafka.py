@@ -105,14 +105,7 @@ class DeltaToKafkaOperator(SparkTask):
         connection = KafkaFlipHook(self.kafka_conn_id).get_conn()
         self._lineage = Lineage(table_names(source.target), topic_names(connection, [self.sink.topic]))
         with self._session(context) as spark:
-            result = publish(
-                source,
-                self.sink,
-                spark=spark,
-                connection=connection,
-                limits=self.limits,
-                known=known,
-            )
+            result = publish(source, self.sink, spark=spark, connection=connection, limits=self.limits, known=known)
         self._lineage = replace(self._lineage, rows=result.records)
         if result.first_version is None and self.on_idle == "skip":
             msg = f"nothing new in {source}: version {result.last_version} is published to {self.sink.topic}"

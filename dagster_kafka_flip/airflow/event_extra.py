@@ -46,13 +46,7 @@ def as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class LastKnown(NamedTuple):
-    """What the newest events of a table tell about a stream.
-
-    Attributes:
-        position: The stream's position; None if none of them has it.
-        reported: The table's version up to which events have the stream's commits; -1 for none, None if unknown.
-        problem: Why the events can't be read; None if they were.
-    """
+    """What the newest events tell of a stream: position, version with all its commits (-1: none), or why neither."""
 
     position: KnownPosition | None = None
     reported: int | None = None

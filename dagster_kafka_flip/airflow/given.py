@@ -116,12 +116,7 @@ def check_absolute(target: DeltaTarget) -> None:
 
 
 def extra_of(connection: Connection) -> dict[str, Any]:
-    """Returns the extra of a connection; Airflow masks what has a secret's name.
-
-    Raises:
-        ConfigurationError: It is not a JSON object. Airflow would treat it as empty, so a task would run
-            without the login or the queue that it names.
-    """
+    """The extra of a connection. One that is no JSON object is refused: Airflow would run without the login in it."""
     try:
         found = json.loads(connection.extra or "{}")
     except ValueError as error:

@@ -80,10 +80,7 @@ class KafkaFlipHook(BaseHook):
 
 def kafka_connection(connection: Connection) -> KafkaConnection:
     """Returns the settings of one of Airflow's connections, and has Airflow mask its secrets in every log."""
-    readers: dict[str, Callable[[Connection], dict[str, Any]]] = {
-        PROVIDER_TYPE: _of_librdkafka,
-        OWN_TYPE: _of_fields,
-    }
+    readers: dict[str, Callable[[Connection], dict[str, Any]]] = {PROVIDER_TYPE: _of_librdkafka, OWN_TYPE: _of_fields}
     read = readers.get(connection.conn_type or "")
     if read is None:
         raise ConfigurationError(

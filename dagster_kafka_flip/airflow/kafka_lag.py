@@ -12,13 +12,7 @@ from airflow.sdk.configuration import conf
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.airflow.asset_uris import table_asset
 from dagster_kafka_flip.airflow.event_extra import LastKnown, last_known
-from dagster_kafka_flip.airflow.given import (
-    check_absolute,
-    check_conn_id,
-    check_min_lag,
-    is_template,
-    rendered_target,
-)
+from dagster_kafka_flip.airflow.given import check_absolute, check_conn_id, check_min_lag, is_template, rendered_target
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
 from dagster_kafka_flip.errors import KafkaFlipError

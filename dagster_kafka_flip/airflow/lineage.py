@@ -30,12 +30,7 @@ _STORES = {
 
 @dataclass(frozen=True)
 class DatasetName:
-    """The name of a topic or a table, which other tools give it too.
-
-    Attributes:
-        namespace: The cluster or the store.
-        name: The topic or the path.
-    """
+    """The name of a topic or a table, which other tools give it too: in its cluster or store."""
 
     namespace: str
     name: str
@@ -43,14 +38,7 @@ class DatasetName:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a task read and wrote.
-
-    Attributes:
-        inputs: What it read.
-        outputs: What it wrote.
-        rows: How many rows or records it wrote; None if unknown.
-        version: The version of the table that it wrote; None if unknown, or if it wrote a topic.
-    """
+    """What a task read and wrote: how many rows or records, and the table's version; None where unknown."""
 
     inputs: tuple[DatasetName, ...] = ()
     outputs: tuple[DatasetName, ...] = ()

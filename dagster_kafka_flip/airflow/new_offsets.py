@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 
 class LagWatch:
-    """Compares a log's end with a position; the client stays open between two comparisons.
-
-    Args:
-        source: The source.
-        connection: Kafka connection.
-        state: The stream's state; None for a stream without a position.
-    """
+    """Compares a log's end with a position, or with none; the client stays open between two comparisons."""
 
     def __init__(self, source: KafkaSource, connection: KafkaConnection, state: EnumeratorState | None) -> None:
         self._source = source
@@ -43,10 +37,6 @@ class LagWatch:
         """The offsets to read; None if less than `min_lag` offsets are new. One round of metadata requests.
 
         A log that was deleted, recreated or truncated also counts, once: the run says what happened to it.
-
-        Raises:
-            ClusterUnreachableError: No broker answered.
-            ClusterRequestError: The cluster answered with an error.
         """
         if self._cluster is None:
             self._cluster = KafkaCluster(self._connection, self._source.librdkafka_config())

@@ -22,15 +22,12 @@ def provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {
-                "integration-name": integration,
-                "python-modules": [f"{_HERE}.kafka_to_delta", f"{_HERE}.delta_to_kafka"],
-            }
+            {"integration-name": integration, "python-modules": [f"{_HERE}.kafka_to_delta", f"{_HERE}.delta_to_kafka"]}
         ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_lag"]}],
         "triggers": [{"integration-name": integration, "python-modules": [f"{_HERE}.new_offsets"]}],
         "hooks": [{"integration-name": integration, "python-modules": [f"{_HERE}.kafka_flip_hook"]}],
-        "extra-links": [f"{_HERE}.spark_ui_link.SparkUiLink"],
+        "extra-links": [f"{_HERE}.spark_task.SparkUiLink"],
         "connection-types": [
             {
                 "connection-type": "kafka_flip",

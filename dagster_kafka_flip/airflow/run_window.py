@@ -23,12 +23,9 @@ _CRON_ADVICE = (
 
 @dataclass(frozen=True)
 class RunWindow:
-    """The window that a run lands.
+    """The window that a run lands, and what defines it and its neighbours: a table refuses those of another definition.
 
-    Attributes:
-        window: The window. Its bounds are its key, because a key in local time may name two windows.
-        definition: What defines this window and its neighbours. A table refuses windows of another definition, since
-            they could overlap.
+    Its bounds are its key, because a key in local time may name two windows.
     """
 
     window: Window
@@ -36,15 +33,7 @@ class RunWindow:
 
 
 def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTimetable | None) -> RunWindow:
-    """Returns the window of a run.
-
-    Only windows of a schedule are allowed: no two of them overlap, and none is missing between them.
-
-    Args:
-        context: The run's context.
-        rules: How records are put into windows.
-        partition_keys: The timetable that a partitioned run's keys come from. Default: the DAG's.
-    """
+    """The window of a run. Only windows of a schedule are allowed: none overlap, and none is missing between them."""
     schedule: Any = getattr(context.get("dag"), "timetable", None)
     # A schedule of time or assets has the one of time inside.
     schedule = getattr(schedule, "timetable", schedule)
@@ -110,8 +99,7 @@ def _interval_from(start: datetime, schedule: Any) -> Any:
     # skips that, as the midnight of a day in Santiago: then the moment before finds it.
     for earliest in (moment, moment.subtract(microseconds=1000)):
         found = ticks.next_dagrun_info(
-            last_automated_data_interval=None,
-            restriction=TimeRestriction(earliest=earliest, latest=None, catchup=True),
+            last_automated_data_interval=None, restriction=TimeRestriction(earliest=earliest, latest=None, catchup=True)
         )
         interval: Any = None if found is None else found.data_interval
         if interval is not None and interval.start == moment:

@@ -10,11 +10,11 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow.sdk import BaseHook, BaseOperator
+import attrs
+from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 
 from dagster_kafka_flip.airflow.lineage import Lineage
 from dagster_kafka_flip.airflow.spark_settings import spark_settings_of
-from dagster_kafka_flip.airflow.spark_ui_link import SparkUiLink
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.runtime.spark_settings import SparkSettings
 from dagster_kafka_flip.runtime.spark_status import ui_address
@@ -25,23 +25,37 @@ if TYPE_CHECKING:
 
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Asset, Context
+    from airflow.sdk.types import TaskInstanceKey
     from pyspark.sql import SparkSession
 
 OnIdle = Literal["succeed", "skip"]
 
 
-class SparkTask(BaseOperator):
-    """Base class of the operators of this package.
+@attrs.define()
+class SparkUiLink(BaseOperatorLink):
+    """Link to the UI of the task's Spark application, if it has one.
 
-    Args:
-        spark: The Spark session, or the id of a connection of type `spark` or `spark_connect`. Default: a local one
-            with all cores.
-        on_idle: Result of a task that finds nothing new: `succeed` (default) or `skip`.
-        **options: Airflow's options of every task.
-
-    Raises:
-        ConfigurationError: An option is invalid: the DAG can't be imported.
+    The address is there as soon as Spark runs, and leads nowhere once a session of the task's own has ended.
     """
+
+    @property
+    def name(self) -> str:
+        """The button's text."""
+        return "Spark UI"
+
+    @property
+    def xcom_key(self) -> str:
+        """The task's XCom with the address."""
+        return "spark_ui"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """The address; empty if there is none."""
+        del ti_key
+        return getattr(operator, "spark_ui", None) or ""
+
+
+class SparkTask(BaseOperator):
+    """Base class of the operators of this package; they document its options."""
 
     operator_extra_links = (SparkUiLink(),)
 
@@ -116,11 +130,7 @@ class SparkTask(BaseOperator):
         return self._lineage.facets()
 
     def on_kill(self) -> None:
-        """Stops Spark's jobs when the task is ended: by a user, a timeout, or the worker's shutdown.
-
-        Raises:
-            KeyboardInterrupt: In the thread that waits for Spark; on its way it stops the jobs.
-        """
+        """Ends the task, for a user, a timeout, or the worker's shutdown: Spark's jobs stop on the interrupt's way."""
         if self._works:
             raise KeyboardInterrupt("Airflow ended the task")
 

@@ -15,13 +15,7 @@ from dagster_kafka_flip.settings.arguments import expect
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from dagster import (
-        AutomationCondition,
-        BackfillPolicy,
-        FreshnessPolicy,
-        PartitionsDefinition,
-        RetryPolicy,
-    )
+    from dagster import AutomationCondition, BackfillPolicy, FreshnessPolicy, PartitionsDefinition, RetryPolicy
 
     from dagster_kafka_flip.assets.dagster_internals import CoercibleToAssetKey
 

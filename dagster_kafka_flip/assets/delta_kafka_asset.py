@@ -9,14 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetKey,
-    AssetObservation,
-    AssetsDefinition,
-    DataVersion,
-    JsonMetadataValue,
-    MaterializeResult,
-)
+from dagster import AssetKey, AssetObservation, AssetsDefinition, DataVersion, JsonMetadataValue, MaterializeResult
 
 from dagster_kafka_flip.assets.asset_options import MaterializedOptions, dagsters_errors, given_options
 from dagster_kafka_flip.assets.asset_step import asset_spec, step
@@ -35,12 +28,10 @@ from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
 from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
-from dagster_kafka_flip.sink.table_versions import TableVersions
 from dagster_kafka_flip.source.plan import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from datetime import datetime
 
     from dagster import AssetExecutionContext, DagsterInstance
     from pyspark.sql import DataFrame
@@ -223,7 +214,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     config = PublishRunConfig(**context.op_execution_context.op_config)
     source = publishing.source
     sink = publishing.bound_sink(context)
-    again = None if config.again is None else _versions(context, publishing, *config.again)
+    again = config.again
     if again is not None:
         first, last = again
         run_id = context.run.root_run_id or context.run_id
@@ -261,15 +252,6 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         yield MaterializeResult(
             asset_key=context.asset_key, metadata=metadata, data_version=_data_version(result, sink, again)
         )
-
-
-def _versions(
-    context: AssetExecutionContext, publishing: Publishing, first: int | datetime, last: int | datetime
-) -> tuple[int, int]:
-    """The versions to publish again; asks Spark only for those of times."""
-    if isinstance(first, int) and isinstance(last, int):
-        return first, last
-    return TableVersions(spark_of(context, publishing.spark)(), publishing.source).between(first, last)
 
 
 def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:

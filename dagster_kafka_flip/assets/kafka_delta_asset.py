@@ -12,8 +12,7 @@ from dagster import AssetKey, AssetsDefinition, BackfillPolicy, BetaWarning
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import AssetOptions, dagsters_errors, given_options
-from dagster_kafka_flip.assets.asset_step import asset_spec
-from dagster_kafka_flip.assets.landing import landed
+from dagster_kafka_flip.assets.asset_step import asset_spec, landed
 from dagster_kafka_flip.assets.partitions import AssetPartitions
 from dagster_kafka_flip.assets.transform_arguments import check_transform
 from dagster_kafka_flip.errors import ConfigurationError

@@ -10,7 +10,7 @@ from dagster import AssetsDefinition, AssetSpec
 
 from dagster_kafka_flip.assets.asset_ingestion import Ingestion, OnIdle
 from dagster_kafka_flip.assets.asset_options import OpOptions, dagsters_errors, given_options
-from dagster_kafka_flip.assets.landing import landed
+from dagster_kafka_flip.assets.asset_step import landed
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.run_config import IngestRunConfig
 from dagster_kafka_flip.assets.transform_arguments import check_transform
@@ -125,6 +125,7 @@ def build_kafka_delta_multi_asset(
         "spark": spark,
     }
     made: dict[AssetKey, tuple[AssetSpec, Ingestion]] = {}
+    tables_of: dict[str, AssetKey] = {}
     for table in tables:
         expect("tables", table, KafkaDeltaTable, 'KafkaDeltaTable(spec="orders", table="lake/orders")')
         expect("spec", table.spec, (str, AssetSpec), '"lake/orders", or AssetSpec("lake/orders")')
@@ -137,8 +138,13 @@ def build_kafka_delta_multi_asset(
             )
         if spec.key in made:
             raise ConfigurationError(f"{name} has two tables for the asset {spec.key.to_user_string()}")
-        made[spec.key] = spec, _ingestion(table, shared)
-    _check_apart(name, {key: ingestion for key, (_, ingestion) in made.items()})
+        ingestion = _ingestion(table, shared)
+        if (other := tables_of.setdefault(ingestion.target.identity, spec.key)) != spec.key:
+            raise ConfigurationError(
+                f"{name}: the assets {other.to_user_string()} and {spec.key.to_user_string()} both write to "
+                f"{ingestion.target}; give each its own table"
+            )
+        made[spec.key] = spec, ingestion
     options.setdefault("pool", f"delta:{name}")
     return landed(name, [*made.values()], options, _land)
 
@@ -155,17 +161,6 @@ def _ingestion(table: KafkaDeltaTable, shared: Mapping[str, Any]) -> Ingestion:
         dead_letter=dead_letters_of(table.dead_letter, target, decoder),
         transform=table.transform,
     )
-
-
-def _check_apart(name: str, ingestions: Mapping[AssetKey, Ingestion]) -> None:
-    seen: dict[str, AssetKey] = {}
-    for key, ingestion in ingestions.items():
-        other = seen.setdefault(ingestion.target.identity, key)
-        if other != key:
-            raise ConfigurationError(
-                f"{name}: the assets {other.to_user_string()} and {key.to_user_string()} both write to "
-                f"{ingestion.target}; give each its own table"
-            )
 
 
 def _land(context: AssetExecutionContext, chosen: Mapping[AssetKey, Ingestion]) -> Iterator[StepEvent]:
@@ -203,10 +198,7 @@ def _go_on(
         known = None if config.verify else records[key].known
         tables[key.to_user_string()] = TableRun(spec, known, records[key].reported(ingestion.target))
     done = ingest_tables(
-        tables,
-        verify_after=first.verify_after,
-        log=context.log,
-        starting_offsets=config.starting_offsets,
+        tables, verify_after=first.verify_after, log=context.log, starting_offsets=config.starting_offsets
     )
     for key, ingestion in chosen.items():
         if (result := done.results.get(key.to_user_string())) is not None:

@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowGroup:
-    """Windows of the same topics.
-
-    Attributes:
-        topics: The topics; None for all topics of the source.
-        windows: The windows.
-        partition_keys: The asset's partition keys of each window, by the window's key; each with its topics, or None
-            for all.
-    """
+    """Windows of the same topics (None for all), with the partition keys of each, and the topics of each of these."""
 
     topics: tuple[str, ...] | None
     windows: tuple[Window, ...]
@@ -46,21 +39,7 @@ class WindowGroup:
 
 
 class AssetPartitions:
-    """Interprets an asset's partitions as windows.
-
-    Args:
-        partitions_def: Time partitions, or time partitions with a static dimension that selects topics.
-        rules: The rules that assign records to windows.
-        source: The asset's source.
-        topics_of: The topics of each key of the static dimension. Default: the key is the topic.
-
-    Attributes:
-        rules: How records are put into windows.
-        has_topics: Whether a dimension selects topics.
-
-    Raises:
-        ConfigurationError: The partitions are not supported, or a key selects a topic that the source does not read.
-    """
+    """Interprets an asset's partitions as windows: time, or time and a static dimension whose keys select topics."""
 
     def __init__(
         self,

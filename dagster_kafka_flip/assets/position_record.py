@@ -97,11 +97,7 @@ def read_record(instance: DagsterInstance, key: AssetKey) -> Record:
             break
     if newest is None:
         return _with_move(instance, key, Record(), since=0)
-    about = Record(
-        materialization=materialization,
-        storage_id=newest.storage_id,
-        is_newest=found is newest,
-    )
+    about = Record(materialization=materialization, storage_id=newest.storage_id, is_newest=found is newest)
     if position is None or found is None:
         return _with_move(instance, key, about, since=newest.storage_id)
     since = found.storage_id if position.known_since is None else min(position.known_since, found.storage_id)

@@ -1,4 +1,4 @@
-"""KafkaResource and SparkResource: the Kafka and Spark settings of an environment."""
+"""The Kafka, Spark and schema registry of an environment, as Dagster resources."""
 
 from __future__ import annotations
 
@@ -8,19 +8,34 @@ from dagster import ConfigurableResource, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 from dagster_kafka_flip.assets.config_fields import check_known, config_of
-from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from dagster_kafka_flip.runtime.spark_settings import SparkSettings, without_values
 from dagster_kafka_flip.settings.arguments import expect, refuse_unnamed
+from dagster_kafka_flip.settings.hidden import hidden_logins
+from dagster_kafka_flip.source.connection import KafkaConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-    from dagster_kafka_flip.source.connection import KafkaConnection
+
+class KafkaClusterConfig(config_of(KafkaConnection)):
+    """One of several named clusters of a KafkaResource. Set passwords as `EnvVar`."""
+
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        super().__init__(*unnamed, **values)
+        if values.get("bootstrap_servers") is not None:
+            check_known(KafkaConnection, values, bootstrap_servers="host:9092")
+
+    def connection(self) -> KafkaConnection:
+        """Returns the connection to the cluster.
+
+        Raises:
+            ConfigurationError: A field is malformed or contradicts another.
+        """
+        return KafkaConnection(**{name: getattr(self, name) for name in KafkaConnection.model_fields})
 
 
 class KafkaResource(ConfigurableResource, KafkaClusterConfig):  # pyright: ignore[reportMissingTypeArgument]
@@ -119,6 +134,39 @@ class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright:
 
             end_session(self._session)
         self._session = None
+
+
+_RegistryConfig = config_of(
+    SchemaRegistry,
+    url="Comma-separated `http` or `https` URLs of one registry, tried in this order. With a login in it: an EnvVar.",
+)
+
+
+class SchemaRegistryResource(ConfigurableResource, _RegistryConfig):  # pyright: ignore[reportMissingTypeArgument]
+    """One schema registry with Confluent's API.
+
+    Give passwords, secrets and tokens as `EnvVar`: Dagster's UI shows what is written as text.
+    """
+
+    def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
+        refuse_unnamed("SchemaRegistryResource", unnamed, SchemaRegistryResource.model_fields)
+        if values.get("url") is None:
+            raise ConfigurationError("SchemaRegistryResource: missing url; set it to the registry's address")
+        super().__init__(**values)
+        # With https, so that TLS settings fit.
+        check_known(SchemaRegistry, values, url="https://host", oauth_token_url="https://host/token")  # noqa: S106
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, hidden_logins(value) if name == "url" and isinstance(value, str) else value
+
+    def registry(self) -> SchemaRegistry:
+        """Returns the registry.
+
+        Raises:
+            ConfigurationError: A field is malformed or contradicts another.
+        """
+        return SchemaRegistry(**{name: getattr(self, name) for name in SchemaRegistry.model_fields})
 
 
 def kafka_of(context: Any, key: str, cluster: str | None) -> KafkaConnection:

@@ -4,7 +4,6 @@
 
 import contextlib
 from collections.abc import Generator
-from datetime import datetime
 from typing import Any, Literal, NoReturn
 
 from dagster import Config
@@ -14,9 +13,8 @@ from dagster_kafka_flip.assets.config_fields import is_env_var
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.base import CheckedModel
 from dagster_kafka_flip.settings.docstrings import entries
-from dagster_kafka_flip.source.instants import nearest_time
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.offsets import OffsetsInitializer, epoch_milliseconds
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 
@@ -87,19 +85,11 @@ class IngestRunConfig(_RunConfig):
 
     @property
     def starting_offsets(self) -> OffsetsInitializer | None:
-        """The start that overrides the position.
-
-        Raises:
-            ConfigurationError: The text is not a valid start.
-        """
+        """The start that overrides the position."""
         return self._offsets("start")
 
     def overridden(self, source: KafkaSource) -> KafkaSource:
-        """Returns the source with this run's stop.
-
-        Raises:
-            ConfigurationError: Start or stop is invalid for the source.
-        """
+        """The source with this run's stop; its start is checked."""
         with _naming_field("stop"):
             source = source.with_overrides(stopping_offsets=self._offsets("stop"))
         with _naming_field("start"):
@@ -107,11 +97,7 @@ class IngestRunConfig(_RunConfig):
         return source
 
     def window(self) -> Window:
-        """The time range to replace.
-
-        Raises:
-            ConfigurationError: Start or stop is not a timestamp, or the stop is not after the start.
-        """
+        """The time range to replace."""
         start, stop = (None if each is None else each.timestamp_ms for each in map(self._offsets, ("start", "stop")))
         if start is None or stop is None:
             raise ConfigurationError(
@@ -170,29 +156,15 @@ class PublishRunConfig(_RunConfig):
         default=None, description="First table version to publish again; the progress does not change."
     )
     again_to: int | None = Field(default=None, description="Last table version to publish again.")
-    again_from_time: str | None = Field(
-        default=None,
-        description="Instead of again_from: the first version committed at or after a time (2026-01-31T00:00:00Z).",
-    )
-    again_to_time: str | None = Field(
-        default=None, description="Instead of again_to: the last version committed before a past time."
-    )
     allow_doubles: bool = Field(
         default=False, description="Must be true to publish again: readers get these records a second time."
     )
 
     @property
-    def again(self) -> tuple[int | datetime, int | datetime] | None:
-        """The first and the last version to publish again, or times for them; None for a run that continues."""
-        first, last = self._again("again_from"), self._again("again_to")
+    def again(self) -> tuple[int, int] | None:
+        """The first and the last version to publish again; None for a run that continues."""
+        first, last = self._known("again_from"), self._known("again_to")
         return None if first is None or last is None else (first, last)
-
-    def _again(self, field: str) -> int | datetime | None:
-        time = self._known(f"{field}_time")
-        if time is None:
-            return self._known(field)
-        with _naming_field(f"{field}_time"):
-            return nearest_time(epoch_milliseconds(time))
 
     def _check(self) -> None:
         super()._check()
@@ -200,34 +172,23 @@ class PublishRunConfig(_RunConfig):
             version = self._known(field)
             if version is not None and version < 0:
                 raise ConfigurationError(f"{field}: {version} is not a table version; versions begin with 0")
-        given = {name for name in ("again_from", "again_to") if self._is_given(name)}
+        given = [version for version in (self.again_from, self.again_to) if version is not None]
         if not given:
             if self.allow_doubles:
                 msg = "allow_doubles: only for publishing versions again; set again_from and again_to, or remove it"
                 raise ConfigurationError(msg)
             return
         if len(given) == 1:
-            raise ConfigurationError(
-                "again_from, again_to: set both (the first and the last version to publish again, or their times), or "
-                "neither"
-            )
+            msg = "again_from, again_to: set both (the first and the last version to publish again), or neither"
+            raise ConfigurationError(msg)
         if self.stop is not None:
             raise ConfigurationError("stop: not allowed with again_from and again_to; again_to is the last version")
         first, last = self.again or (0, 0)
-        if isinstance(first, int) and isinstance(last, int) and first > last:
+        if first > last:
             raise ConfigurationError(f"again_to: version {last} is before again_from, version {first}")
-        if isinstance(first, datetime) and isinstance(last, datetime) and first >= last:
-            msg = f"again_to_time: {last.isoformat()} is not after again_from_time, {first.isoformat()}"
-            raise ConfigurationError(msg)
         if not self.allow_doubles:
             raise ConfigurationError(
                 "again_from, again_to: readers of the topic get the records of these versions a second time, after "
                 "newer ones",
                 "Set allow_doubles: true if that is what you want",
             )
-
-    def _is_given(self, field: str) -> bool:
-        number, time = getattr(self, field), getattr(self, f"{field}_time")
-        if number is not None and time is not None:
-            raise ConfigurationError(f"{field}, {field}_time: both select a version; set only one of them")
-        return number is not None or time is not None

@@ -8,7 +8,6 @@ import json
 import re
 import time
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster import (
@@ -135,8 +134,8 @@ def _observe(
         else [(topic_asset_key(topic.name, source.cluster, kafka), (topic,)) for topic in described.values()]
     )
     for key, topics in observed:
-        found = _Topics(topics, beginning, end, settings)
-        yield found.observation(key, _last_observation(context.instance, key))
+        last = _last_observation(context.instance, key)
+        yield _observation(key, topics, (beginning, end), settings, last)
     missing = wanted.subscription.missing(described)
     if not missing:
         return
@@ -175,44 +174,39 @@ def op_name(verb: str, keys: Sequence[AssetKey]) -> str:
     return f"{verb}_{name}_{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]}"
 
 
-@dataclass(frozen=True)
-class _Topics:
-    """Observed metadata of one asset's topics."""
-
-    topics: Sequence[TopicMetadata]
-    beginning: Position
-    end: Position
-    settings: Mapping[str, TopicSettings]
-
-    def observation(self, key: AssetKey, last: tuple[float, Mapping[str, Any]] | None) -> ObserveResult:
-        """Returns the observation for Dagster."""
-        partitions = [tp for topic in self.topics for tp in topic.partitions]
-        beginning_offsets = {tp: self.beginning[tp] for tp in partitions}
-        end_offsets = {tp: self.end[tp] for tp in partitions}
-        topic_ids = {topic.name: topic.topic_id for topic in self.topics}
-        ends = position_to_json(end_offsets)
-        metadata: dict[str, Any] = {
-            "kafka/topics": len(self.topics),
-            "kafka/partitions": len(partitions),
-            "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
-        }
-        identity = ", ".join(topic_id or "unknown" for topic_id in topic_ids.values())
-        rate = None if last is None else _rate(last, identity, end_offsets)
-        if rate is not None:
-            metadata["kafka/offsets_per_second"] = rate
-        known = [self.settings[topic.name] for topic in self.topics if topic.name in self.settings]
-        if known:
-            metadata["kafka/timestamp_type"] = ", ".join(sorted({settings.timestamp_type for settings in known}))
-        limits = [settings.retention_ms for settings in known if settings.retention_ms is not None]
-        if limits:
-            metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
-        # Long values come last on the page.
-        metadata |= {
-            "kafka/topic_id": identity,
-            "kafka/end_offsets": ends,
-            "kafka/beginning_offsets": position_to_json(beginning_offsets),
-        }
-        return ObserveResult(asset_key=key, data_version=_data_version(topic_ids, ends), metadata=metadata)
+def _observation(
+    key: AssetKey,
+    topics: Sequence[TopicMetadata],
+    offsets: tuple[Position, Position],
+    settings: Mapping[str, TopicSettings],
+    last: tuple[float, Mapping[str, Any]] | None,
+) -> ObserveResult:
+    partitions = [tp for topic in topics for tp in topic.partitions]
+    beginning_offsets, end_offsets = ({tp: each[tp] for tp in partitions} for each in offsets)
+    topic_ids = {topic.name: topic.topic_id for topic in topics}
+    ends = position_to_json(end_offsets)
+    metadata: dict[str, Any] = {
+        "kafka/topics": len(topics),
+        "kafka/partitions": len(partitions),
+        "kafka/offset_span": sum(end_offsets.values()) - sum(beginning_offsets.values()),
+    }
+    identity = ", ".join(topic_id or "unknown" for topic_id in topic_ids.values())
+    rate = None if last is None else _rate(last, identity, end_offsets)
+    if rate is not None:
+        metadata["kafka/offsets_per_second"] = rate
+    known = [settings[topic.name] for topic in topics if topic.name in settings]
+    if known:
+        metadata["kafka/timestamp_type"] = ", ".join(sorted({each.timestamp_type for each in known}))
+    limits = [each.retention_ms for each in known if each.retention_ms is not None]
+    if limits:
+        metadata["kafka/retention_hours"] = round(min(limits) / 3_600_000, 3)
+    # Long values come last on the page.
+    metadata |= {
+        "kafka/topic_id": identity,
+        "kafka/end_offsets": ends,
+        "kafka/beginning_offsets": position_to_json(beginning_offsets),
+    }
+    return ObserveResult(asset_key=key, data_version=_data_version(topic_ids, ends), metadata=metadata)
 
 
 def _last_observation(instance: DagsterInstance, key: AssetKey) -> tuple[float, Mapping[str, Any]] | None:

@@ -9,14 +9,7 @@ import warnings
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetChecksDefinition,
-    AssetKey,
-    AssetsDefinition,
-    BetaWarning,
-    build_column_schema_change_checks,
-)
-from pydantic import Field
+from dagster import AssetChecksDefinition, AssetKey, AssetsDefinition, BetaWarning, build_column_schema_change_checks
 
 from dagster_kafka_flip.assets.registry import ingestion_of
 from dagster_kafka_flip.assets.resources import kafka_of, spark_of
@@ -28,7 +21,7 @@ from dagster_kafka_flip.assets.run_checks import (
     WATERMARK_FRESH,
 )
 from dagster_kafka_flip.checks.check_step import check_step, selected
-from dagster_kafka_flip.checks.log_checks import LogChecks
+from dagster_kafka_flip.checks.log_checks import Bounds, LogChecks
 from dagster_kafka_flip.checks.table_checks import (
     KEYS_NOT_NULL,
     NO_DUPLICATE,
@@ -39,7 +32,6 @@ from dagster_kafka_flip.checks.table_checks import (
 )
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.mode import Scd2
 
 if TYPE_CHECKING:
@@ -135,9 +127,7 @@ def kafka_delta_checks(
         msg = "rejected_within sets how far back records are counted, but max_rejected is not set; set both"
         raise ConfigurationError(msg)
     duplicates = duplicates and not has_key
-    _check_fits(
-        ingestion, asset_key, duplicates=duplicates, max_lag=max_lag, max_delay=max_delay, max_rejected=max_rejected
-    )
+    _check_fits(ingestion, asset_key, bounds, duplicates=duplicates)
     asked = {
         NO_GAP: gaps and is_stream,
         NO_DUPLICATE: duplicates,
@@ -151,7 +141,7 @@ def kafka_delta_checks(
     }
     # The bounds' own values: "10" is 10 there.
     table = TableChecks(ingestion, asset_key, bounds.duplicate_commits)
-    log = LogChecks(ingestion, asset_key, bounds.max_lag, bounds.max_delay, bounds.max_rejected, bounds.rejected_within)
+    log = LogChecks(ingestion, asset_key, bounds)
 
     def look(context: Any) -> Iterator[AssetCheckResult]:
         return table.results(selected(context), spark_of(context, ingestion.spark), context.instance)
@@ -189,28 +179,10 @@ def kafka_delta_checks(
     return made
 
 
-class Bounds(Settings):
-    """What the bounds of checks may be."""
-
-    duplicate_commits: int | None = Field(ge=1)
-    max_lag: int | None = Field(ge=0)
-    max_delay: timedelta | None = Field(gt=timedelta())
-    max_rejected: int | None = Field(ge=0)
-    rejected_within: timedelta = Field(gt=timedelta())
-
-
-def _check_fits(
-    ingestion: Ingestion,
-    key: AssetKey,
-    *,
-    duplicates: bool,
-    max_lag: int | None,
-    max_delay: timedelta | None,
-    max_rejected: int | None,
-) -> None:
+def _check_fits(ingestion: Ingestion, key: AssetKey, bounds: Bounds, *, duplicates: bool) -> None:
     name = key.to_user_string()
     if ingestion.partitions is not None:
-        given = [option for option, bound in (("max_lag", max_lag), ("max_delay", max_delay)) if bound is not None]
+        given = [option for option in ("max_lag", "max_delay") if getattr(bounds, option) is not None]
         if given:
             raise ConfigurationError(
                 f"{', '.join(given)}: the asset {name} has partitions, so it has no position and no lag; Dagster "
@@ -222,7 +194,7 @@ def _check_fits(
             f"the asset {name} has no column {', '.join(dropped)} (KafkaColumns), so records can't be identified: "
             "keep it, or set duplicates=False"
         )
-    if max_rejected is not None and NO_RECORDS_REJECTED not in ingestion.checks:
+    if bounds.max_rejected is not None and NO_RECORDS_REJECTED not in ingestion.checks:
         raise ConfigurationError(
             f"max_rejected: an undecodable record fails a run of the asset {name}, so there is nothing to "
             'count; it is for on_error="null" and dead_letter'

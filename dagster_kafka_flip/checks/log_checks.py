@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetRecordsFilter,
-    MetadataValue,
-)
+from dagster import AssetCheckResult, AssetCheckSeverity, AssetRecordsFilter, MetadataValue
+from pydantic import Field
 
 from dagster_kafka_flip.assets.metadata import of_run, partitions_table
 from dagster_kafka_flip.assets.position_record import last_known_position, newest_reports, reported
@@ -25,6 +21,7 @@ from dagster_kafka_flip.assets.run_checks import (
     check_result,
 )
 from dagster_kafka_flip.ingestion.facts import UNKNOWN, UNREPORTED_COMMITS
+from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.instants import instant
@@ -52,16 +49,23 @@ _NO_POSITION = (
 )
 
 
+class Bounds(Settings):
+    """What the bounds of checks may be."""
+
+    duplicate_commits: int | None = Field(ge=1)
+    max_lag: int | None = Field(ge=0)
+    max_delay: timedelta | None = Field(gt=timedelta())
+    max_rejected: int | None = Field(ge=0)
+    rejected_within: timedelta = Field(gt=timedelta())
+
+
 @dataclass(frozen=True)
 class LogChecks:
     """Limits and subject of the checks."""
 
     ingestion: Ingestion
     key: AssetKey
-    max_lag: int | None
-    max_delay: timedelta | None
-    max_rejected: int | None
-    rejected_within: timedelta
+    bounds: Bounds
 
     def results(
         self, names: Collection[str], instance: DagsterInstance, connection: KafkaConnection
@@ -122,7 +126,7 @@ class LogChecks:
         )
 
     def _lag_below(self, status: LogStatus, known: KnownPosition) -> AssetCheckResult:
-        lag, most = status.total_lag, self.max_lag or 0
+        lag, most = status.total_lag, self.bounds.max_lag or 0
         largest = max(status.lag, key=lambda tp: status.lag[tp], default=None)
         lost, beyond, held_back = (sum(each.values()) for each in (status.lost, status.beyond, status.held_back))
         description = f"Lag is {lag:,} offsets; the limit is {most:,}"
@@ -171,7 +175,7 @@ class LogChecks:
 
     def _watermark_fresh(self, status: LogStatus, records: Iterable[EventLogRecord]) -> AssetCheckResult:
         lag = status.total_lag
-        limit = 0.0 if self.max_delay is None else self.max_delay.total_seconds()
+        limit = 0.0 if self.bounds.max_delay is None else self.bounds.max_delay.total_seconds()
         held_back = sum(status.held_back.values())
         left = f"Lag is {lag:,} offsets" + (
             f", and open transactions hold back {held_back:,} more" if held_back else ""
@@ -210,7 +214,7 @@ class LogChecks:
         )
 
     def _no_records_rejected(self, instance: DagsterInstance) -> AssetCheckResult:
-        since = time.time() - self.rejected_within.total_seconds()
+        since = time.time() - self.bounds.rejected_within.total_seconds()
         found = instance.fetch_materializations(
             AssetRecordsFilter(asset_key=self.key, after_timestamp=since), limit=_MOST_MATERIALIZATIONS
         )
@@ -228,11 +232,11 @@ class LogChecks:
             rejected = None if recorded is None else recorded.value
             if isinstance(rejected, int):
                 by_run[record.run_id] = max(by_run.get(record.run_id, 0), rejected)
-        rejected, most = sum(by_run.values()), self.max_rejected or 0
+        rejected, most = sum(by_run.values()), self.bounds.max_rejected or 0
         runs, uncounted = sum(1 for number in by_run.values() if number), len(unknown | (ours - by_run.keys()))
         description = (
-            f"Rejected records in the last {self.rejected_within / timedelta(hours=1):g} hours: {rejected:,}, in "
-            f"{runs:,} of {counted(len(by_run), 'run')}; the limit is {most:,}"
+            f"Rejected records in the last {self.bounds.rejected_within / timedelta(hours=1):g} hours: {rejected:,}, "
+            f"in {runs:,} of {counted(len(by_run), 'run')}; the limit is {most:,}"
         )
         if uncounted:
             description += (

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster import (
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetCheckSeverity,
-    MetadataValue,
-    TableRecord,
-)
+from dagster import AssetCheckKey, AssetCheckResult, AssetCheckSeverity, MetadataValue, TableRecord
 
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.run_checks import check_result

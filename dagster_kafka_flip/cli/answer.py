@@ -41,14 +41,9 @@ def iso(timestamp_ms: int | None) -> str | None:
 
 
 def answer(document: Mapping[str, Any], *, as_json: bool = False, limit_rows: int | None = None) -> None:
-    """Prints a document.
+    """Prints a document as JSON, or as text with so many rows of each table at most (None: all).
 
     As text, a list of flat documents is a table. What is unknown, empty or false is left out.
-
-    Args:
-        document: The answer, as JSON has it.
-        as_json: Whether to print JSON.
-        limit_rows: Most rows of a table to show as text; the number of the others is below them. Default: all.
     """
     if as_json:
         click.echo(json.dumps(document))

@@ -9,11 +9,10 @@ from typing import Any
 
 import click
 
-from dagster_kafka_flip.cli.broker import broker
 from dagster_kafka_flip.cli.plan import plan
 from dagster_kafka_flip.cli.position import position
 from dagster_kafka_flip.cli.rebuild import rebuild_command
-from dagster_kafka_flip.cli.spark import spark
+from dagster_kafka_flip.cli.servers import broker, spark
 from dagster_kafka_flip.errors import KafkaFlipError
 
 

@@ -49,12 +49,9 @@ _MISSING_VARIABLE = re.compile(r'environment variable "([^"]+)" which is not set
 
 @dataclass(frozen=True)
 class DefinedAsset:
-    """An asset of a project's definitions. What needs a resource raises a ConfigurationError if it can't be created.
+    """An asset of a project's definitions, and Dagster's command line options for where it is defined.
 
-    Attributes:
-        key: The asset's key.
-        repository: The repository with the asset's definition.
-        located: Dagster's command line options for the location of its definition, for commands in messages.
+    What needs a resource raises a ConfigurationError if it can't be created.
     """
 
     key: AssetKey
@@ -68,13 +65,7 @@ class DefinedAsset:
 
     @contextlib.contextmanager
     def session_of(self, spark: str, master: str | None, remote: str | None) -> Generator[SparkSession, None, None]:
-        """Context manager with a Spark session; stops the session if it started it.
-
-        Args:
-            spark: Key of the SparkResource.
-            master: Master URL. Default: the session of the SparkResource.
-            remote: Spark Connect server, instead of a master.
-        """
+        """A Spark session of the SparkResource, or of a master or server; stops it if it started it."""
         if master or remote:
             with command_session(master, remote) as session:
                 yield session
@@ -196,11 +187,7 @@ class LandingAsset(DefinedAsset):
         )
 
     def check_has_position(self) -> None:
-        """Checks that the asset lands a stream, or repairs the table of one.
-
-        Raises:
-            ConfigurationError: It lands windows.
-        """
+        """Refuses an asset that lands windows, unless they repair the table of a stream."""
         partitions = self.ingestion.partitions
         if partitions is not None and not partitions.rules.repair:
             raise self.no_position()
@@ -235,15 +222,7 @@ class LandingAsset(DefinedAsset):
     def void_record(
         self, stream: str, version: int, reason: str, state: EnumeratorState, transaction_version: int | None
     ) -> str:
-        """Invalidates Dagster's record of the position; returns a message.
-
-        Args:
-            stream: The stream that was moved; the record of another one stays.
-            version: The table's version with the new position.
-            reason: The reason.
-            state: The stream's new state.
-            transaction_version: The version of the move's transaction.
-        """
+        """Invalidates Dagster's record after a move, if it is of the moved stream; returns a message."""
         name = self.key.to_user_string()
         again = "once with verify: true; otherwise its runs may use the old record for up to verify_after (24 hours)."
         if stream != self.target.stream:
@@ -274,13 +253,7 @@ class LandingAsset(DefinedAsset):
 
 @dataclass(frozen=True)
 class DagsterRecord:
-    """Dagster's record of a position.
-
-    Attributes:
-        known: The position; None if there is none.
-        text: Its origin, or why there is none.
-        run_id: The run that recorded it; None if it was set manually.
-    """
+    """Dagster's record of a position: where it is from, or why there is none; without a run if it was set manually."""
 
     known: KnownPosition | None
     text: str
@@ -321,12 +294,7 @@ _PROJECT_FILE = Path("pyproject.toml")
 
 
 def find_asset(key: str, python_file: Path | None = None) -> LandingAsset:
-    """Loads definitions and finds an asset that lands topics.
-
-    Args:
-        key: The asset's key, its parts separated by slashes.
-        python_file: File with the definitions. Default: the project in the working directory, or `definitions.py`.
-    """
+    """Loads the project in the working directory, or a file, and finds an asset that lands topics."""
     found = find_either(key, python_file)
     if isinstance(found, LandingAsset):
         return found

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def written(option: str | None = None) -> Generator[None, None, None]:
-    """Context manager: reports an invalid value as a usage error, with its own exit code.
-
-    Args:
-        option: The option. Default: several; the message names the option.
-    """
+    """Reports an invalid value of an option (None: the message names it) as a usage error, with its own exit code."""
     from dagster_kafka_flip.errors import ConfigurationError
 
     try:
@@ -87,12 +83,7 @@ spark_options = option_group(
 
 
 def check_can_ask(*, yes: bool, has_dry_run: bool = True) -> None:
-    """Rejects a command that needs confirmation and can't ask for it, before it does anything.
-
-    Args:
-        yes: Whether nothing has to be confirmed.
-        has_dry_run: Whether the command has the option `--dry-run`.
-    """
+    """Rejects a command that needs confirmation and can't ask for it, before it does anything."""
     if yes:
         return
     if not is_terminal():
@@ -176,13 +167,7 @@ def only_writer() -> Generator[None]:
 
 
 def command_session(master: str | None, remote: str | None) -> contextlib.AbstractContextManager[SparkSession]:
-    """Context manager with the process's active session, or a new one that is stopped afterwards.
-
-    Args:
-        master: Master URL. Default: local[*].
-        remote: Spark Connect server, instead of a master. Default: the environment variable SPARK_REMOTE, if there is
-            no master either.
-    """
+    """The process's active session, or a new one that is stopped afterwards."""
     from dagster_kafka_flip.runtime.session import connect_address, temporary_session
 
     # A server refuses the setting below, which only a session of its own can have.

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OF_THE_SOURCE = frozenset(
-    {
-        "bootstrap_servers",
-        "topics",
-        "topic_pattern",
-        "partitions",
-        "group_id",
-        "isolation_level",
-    }
+    {"bootstrap_servers", "topics", "topic_pattern", "partitions", "group_id", "isolation_level"}
 )
 # What an asset that publishes a table does not have.
 _OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism"})
@@ -105,7 +98,7 @@ def plan(
     """
     check_definitions_have_asset(asset, python_file)
 
-    from dagster_kafka_flip.cli.plan_request import request_of_asset, request_of_flags
+    from dagster_kafka_flip.cli.plan_request import planned_run, request_of_asset, request_of_flags
 
     if given_options(context, _OF_THE_RANGE):
         if asset is None or range_start is None or range_stop is None:
@@ -141,7 +134,6 @@ def plan(
         request = request_of_asset(found, flags, ask_table=ask_table)
 
     from dagster_kafka_flip.cli.answer import answer, waiting
-    from dagster_kafka_flip.cli.planned_run import planned_run
 
     with waiting("Asking Kafka ..."):
         document = planned_run(request, parallelism or os.cpu_count() or 1)

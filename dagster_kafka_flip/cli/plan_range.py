@@ -33,11 +33,7 @@ _CUT_OFF = "the run limits the offsets to the stream's position; the stream itse
 
 
 def span_of(start: str, stop: str) -> Window:
-    """The range of time that `--from` and `--to` give, in ISO 8601.
-
-    Raises:
-        click.UsageError: A time is invalid, or the range ends before it begins.
-    """
+    """The range of time that `--from` and `--to` give, in ISO 8601."""
     for option, time in (("--from", start), ("--to", stop)):
         with written(option):
             epoch_milliseconds(time)
@@ -46,19 +42,7 @@ def span_of(start: str, stop: str) -> Window:
 
 
 def plan_range(found: LandingAsset, span: Window, time_column: str | None, limit_rows: int, *, as_json: bool) -> None:
-    """Shows what would land a range of time again.
-
-    Args:
-        found: The asset.
-        span: The range.
-        time_column: For a stream: the table's column with the record's timestamp, if not the default.
-        limit_rows: Most topic partitions to show.
-        as_json: Whether to print JSON.
-
-    Raises:
-        ConfigurationError: The range contains no window, or its partitions overlap.
-        KafkaFlipError: The runs would fail with this error.
-    """
+    """Shows what would land a range of time again."""
     partitions, name = found.ingestion.partitions, found.key.to_user_string()
     if time_column is not None and partitions is not None:
         msg = f"--time-column is for a stream, but {name} has partitions; its Windows set the window column"
@@ -188,13 +172,7 @@ def _check_no_overlap(found: LandingAsset, windows: Sequence[Window]) -> None:
 
 
 def _per_run(keys: Sequence[str], windows: int, most: int | None) -> Iterator[tuple[str, ...]]:
-    """Distributes partition keys over runs, each with a contiguous range.
-
-    Args:
-        keys: All keys, by topic, each in time order.
-        windows: Number of windows per topic.
-        most: Maximum number of partitions per run; None for no limit.
-    """
+    """Distributes partition keys, by topic and in time order, over runs: each has a contiguous range."""
     if most is None:
         yield tuple(keys)
         return

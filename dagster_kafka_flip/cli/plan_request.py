@@ -1,8 +1,9 @@
-"""The input of `dagster-kafka-flip plan`: from options or from an asset."""
+"""What `dagster-kafka-flip plan` plans, from options or from an asset, and the plan: like a run's, without reading."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import click
 from dagster_kafka_flip.cli.options import written
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.run_spec import topics_of
+from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table.creation import check_path_is_free, has_log, is_free, looking_at
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.cli.asset import LandingAsset
     from dagster_kafka_flip.errors import KafkaFlipError
+    from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
 
@@ -31,19 +34,9 @@ _SUBSCRIPTIONS = {"topics": "--topic", "topic_pattern": "--topic-pattern", "part
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Input of a plan.
+    """Input of a plan: of a stream with a state, or None if it has none yet.
 
-    Attributes:
-        source: The source, with a connection.
-        limits: The limits.
-        state: The stream's state; None if unknown.
-        position: Origin of the state, for people.
-        record_bytes: Average record size in bytes, if known.
-        asset: The asset, if given.
-        record: Text of Dagster's record, if it is used.
-        tolerated: Errors that the asset tolerates.
-        formats: The asset's formats, by `key` and `value`; empty without an asset.
-        reader_schemas: The registered schemas that the run would read records as, by `key` and `value`.
+    `position` tells people where the state is from; formats and reader schemas are by `key` and `value`.
     """
 
     source: KafkaSource
@@ -93,19 +86,7 @@ def request_of_flags(flags: Mapping[str, Any]) -> PlanRequest:
 
 
 def request_of_asset(found: LandingAsset, flags: Mapping[str, Any], *, ask_table: bool = False) -> PlanRequest:
-    """Creates the plan of an asset's next run, from the table or Dagster's record.
-
-    Args:
-        found: The asset.
-        flags: The other options.
-        ask_table: Whether to read the position from the table with Spark.
-
-    Raises:
-        click.UsageError: A value is invalid.
-        ConfigurationError: The asset has partitions, or its position is unknown, or a reader schema is unusable.
-        TableError: The table's path is a local one, and has something else.
-        SchemaRegistryError: A registry does not answer, or has no such subject.
-    """
+    """Creates the plan of an asset's next run, from the table (with Spark) or Dagster's record."""
     from dagster_kafka_flip.cli.asset import DagsterRecord
 
     start, stop = _ends(flags)
@@ -175,11 +156,7 @@ def _reader_schemas(found: LandingAsset) -> dict[str, str]:
 
 
 def _position_in_table(found: LandingAsset) -> Anchor | None:
-    """The stream's position in the table; None if there is no table.
-
-    Raises:
-        KafkaFlipError: The position is unknown; the next run would fail with this error too.
-    """
+    """The stream's position in the table; None if there is no table."""
     from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.table.delta_table import DeltaTable
 
@@ -202,3 +179,90 @@ def _limits(flags: Mapping[str, Any], of_asset: Limits | None = None) -> Limits:
     names = ("max_records_per_batch", "max_bytes_per_batch", "spread")
     overrides = {name: flags[name] for name in names if flags[name] is not None}
     return Limits(**{**({} if of_asset is None else of_asset.model_dump()), **overrides})
+
+
+# Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
+# requests.
+_MOST_BATCHES = 100
+
+
+def planned_run(request: PlanRequest, parallelism: int) -> dict[str, Any]:
+    """The plan of a run as a document; of the splits, the largest first."""
+    about = SplitEnumeratorContext(parallelism, request.record_bytes, request.tolerated)
+    with contextlib.closing(
+        request.source.create_enumerator(about)
+        if request.state is None
+        else request.source.restore_enumerator(about, request.state)
+    ) as enumerator:
+        plan = enumerator.start()
+        batches, tasks = ([], Counter()) if plan.is_empty else _batches(enumerator, request.limits)
+        left = plan.offset_span - sum(batch["records_at_most"] for batch in batches)
+        position, further = plan.state.position, 0
+        if left and request.limits.max_batches is not None:
+            reached = enumerator.snapshot_state()
+            position = position if reached is None else reached.position
+        elif left:
+            further = -(-left // max(batch["records_at_most"] for batch in batches))
+        splits = [
+            KafkaPartitionSplit(split.topic_partition, split.starting_offset, position[split.topic_partition])
+            for split in plan.splits
+            if split.starting_offset < position[split.topic_partition]
+        ]
+    lag_after = {tp: max(0, end - position[tp]) for tp, end in plan.end_offsets.items()}
+    largest = sorted(splits, key=lambda split: (-split.offset_span, split.topic_partition))
+    return {
+        "asset": request.asset,
+        "source": str(request.source),
+        "bootstrap_servers": request.source.required_connection().bootstrap_servers,
+        "cluster_id": plan.state.cluster_id,
+        "position": request.position,
+        "dagster_record": request.record,
+        "start_overridden": request.source.overrides_position,
+        "formats": dict(request.formats),
+        "reader_schemas": dict(request.reader_schemas),
+        "parallelism": parallelism,
+        "splits": [
+            {
+                "topic": (tp := split.topic_partition).topic,
+                "partition": tp.partition,
+                "start": split.starting_offset,
+                "stop": split.stopping_offset,
+                "records_at_most": split.offset_span,
+                "lag_after": lag_after[tp],
+                "tasks": tasks[tp],
+            }
+            for split in largest
+        ],
+        "totals": {
+            "topic_partitions": len(plan.end_offsets),
+            "splits": len(splits),
+            "records_at_most": sum(split.offset_span for split in splits),
+            "lag_before": sum(plan.lag_before.values()),
+            "lag_after": sum(lag_after.values()),
+            "tasks": sum(batch["tasks"] for batch in batches),
+            "batches": len(batches) + further,
+            "held_back": sum(plan.held_back.values()),
+            "paused": sum(plan.paused.values()),
+        },
+        "batches": batches,
+        "batches_not_listed": further or None,
+        "held_back_by_transactions": {str(tp): count for tp, count in sorted(plan.held_back.items())},
+        "paused_by_alignment": {str(tp): count for tp, count in sorted(plan.paused.items())},
+        "new": [str(tp) for tp in plan.discovered],
+        "removed": [str(tp) for tp in plan.removed],
+        "incidents": [incident.to_json() for incident in plan.incidents],
+    }
+
+
+def _batches(enumerator: KafkaSourceEnumerator, limits: Limits) -> tuple[list[dict[str, int]], Counter[TopicPartition]]:
+    """The run's (first) batches, and how many of their tasks read each topic partition."""
+    batches: list[dict[str, int]] = []
+    tasks: Counter[TopicPartition] = Counter()
+    while len(batches) < (limits.max_batches or _MOST_BATCHES):
+        assignment = enumerator.assign(limits)
+        if assignment is None:
+            break
+        read, assigned = assignment.plan, assignment.task_plan.tasks
+        batches.append({"splits": len(read.splits), "records_at_most": read.offset_span, "tasks": len(assigned)})
+        tasks.update(part.topic_partition for task in assigned for part in task)
+    return batches, tasks

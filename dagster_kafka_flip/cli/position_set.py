@@ -78,8 +78,7 @@ def reset_position(context: click.Context, **flags: Any) -> None:
 
 def _move(context: click.Context, to: OffsetsInitializer | None, flags: Mapping[str, Any]) -> None:
     from dagster_kafka_flip.cli.answer import answer, waiting
-    from dagster_kafka_flip.cli.move_request import request_of_asset, request_of_table
-    from dagster_kafka_flip.cli.streams import move_to_json
+    from dagster_kafka_flip.cli.streams import move_to_json, request_of_asset, request_of_table
     from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 
     give_up = flags.get("give_up", False)

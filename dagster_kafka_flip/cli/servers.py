@@ -1,4 +1,4 @@
-"""The commands that start, stop and show a server for development."""
+"""`dagster-kafka-flip broker` and `spark`: servers for development, and preparation of local sessions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from dagster_kafka_flip.cli.options import json_option, option_group
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagster_kafka_flip.broker.local_broker import LocalBroker
     from dagster_kafka_flip.cli.options import Option
     from dagster_kafka_flip.runtime.local_server import LocalServer, ServerStatus
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
 
 
-def add_server_commands(
+def _add_server_commands(
     group: click.Group,
     make: Callable[..., LocalServer],
     *,
@@ -29,18 +31,9 @@ def add_server_commands(
     helps: tuple[str, str],
     options: tuple[Option, ...] = (),
 ) -> None:
-    """Adds `start`, `stop` and `status`.
+    """Adds `start`, `stop` and `status` of the server that `make` returns, whose class is imported when a command runs.
 
-    Args:
-        group: The group; its name is the server's.
-        make: Returns the server on a folder. Its class is imported when a command runs.
-        folder: Default of `--data-dir`.
-        variable: The environment variable for it.
-        about_folder: Help of `--data-dir`.
-        port: Default of `--port`.
-        address: Name of the server's address in answers.
-        helps: Help of `start` and of `stop`.
-        options: More options of `start`, for `make`.
+    `address` is the name of its address in answers, `helps` are of `start` and `stop`, `options` more of `start`.
     """
     data_dir_option = click.option(
         "--data-dir",
@@ -123,3 +116,98 @@ def _show(status: ServerStatus, address: str, *, as_json: bool) -> None:
         "data_dir": str(status.data_dir),
     }
     answer(document, as_json=as_json)
+
+
+@click.group()
+def broker() -> None:
+    """Run a real Kafka broker on this machine, for development."""
+
+
+def _broker(data_dir: Path, **options: Any) -> LocalBroker:
+    from dagster_kafka_flip.broker.local_broker import LocalBroker
+
+    return LocalBroker(data_dir, **options)
+
+
+_add_server_commands(
+    broker,
+    _broker,
+    folder=".kafka",
+    variable="DAGSTER_KAFKA_FLIP_BROKER_DIR",
+    about_folder="The folder with the broker's topics, settings and logs.",
+    port=9092,
+    address="bootstrap_servers",
+    helps=("Start the broker; the very first start downloads Kafka (44 MB).", "Stop the broker; its topics stay."),
+)
+
+
+_packages = click.option(
+    "--package",
+    "packages",
+    multiple=True,
+    help="Maven coordinates of an additional jar, as in SparkResource(packages=...). May be repeated.",
+)
+
+
+@click.group()
+def spark() -> None:
+    """Run a local Spark server, and prepare machines and images."""
+
+
+@spark.command()
+@_packages
+def prepare(packages: tuple[str, ...]) -> None:
+    """Download Spark's jars and create a class archive: local sessions then start in about half the CPU time.
+
+    Takes about half a minute. Run it when you build an image, or once per machine, and again after an upgrade of
+    pyspark, delta-spark or Java.
+    """
+    from dagster_kafka_flip.cli.answer import waiting
+    from dagster_kafka_flip.runtime.class_archive import make_archive
+    from dagster_kafka_flip.runtime.session_settings import own_settings
+    from dagster_kafka_flip.runtime.spark_jars import fetch_jars
+
+    with waiting("Downloading jars and creating the class archive ..."):
+        path = make_archive(fetch_jars(packages), own_settings())
+    click.echo(f"Sessions with master local[*] start from the class archive {path} ({path.stat().st_size >> 20} MB).")
+
+
+def _server(
+    data_dir: Path, *, port: int = 0, settings: tuple[str, ...] = (), packages: tuple[str, ...] = ()
+) -> SparkServer:
+    from dagster_kafka_flip.runtime.spark_server import SparkServer
+
+    return SparkServer(data_dir, port=port, config=dict(map(_setting, settings)), packages=packages)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        # Omits the value: it may be a secret.
+        raise click.UsageError("write --conf as spark.NAME=VALUE, such as --conf spark.driver.memory=4g")
+    return name, value
+
+
+_add_server_commands(
+    spark,
+    _server,
+    folder=".spark",
+    variable="DAGSTER_KAFKA_FLIP_SPARK_DIR",
+    about_folder="The folder with the server's log.",
+    port=15002,
+    address="remote",
+    helps=(
+        "Start a Spark Connect server for SparkResource(remote=...), on 127.0.0.1 and without a password.",
+        "Stop the server; runs that use it fail.",
+    ),
+    options=(
+        click.option(
+            "--conf",
+            "settings",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A Spark setting, such as spark.driver.memory=4g. May be repeated.",
+        ),
+        _packages,
+    ),
+)

@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 
 def show_sink(found: PublishedAsset, master: str | None, remote: str | None, *, as_json: bool) -> None:
-    """Prints the progress of each lane. Starts Spark only if the table is not on a local file system.
-
-    Args:
-        found: The asset.
-        master: As for `DefinedAsset.session_of`.
-        remote: As for `DefinedAsset.session_of`.
-        as_json: Whether to print JSON.
-    """
+    """Prints the progress of each lane. Starts Spark only if the table is not on a local file system."""
     publishing = found.publishing
     with waiting("Reading the progress ..."), contextlib.ExitStack() as stack:
         seen = sink_status(
@@ -38,18 +31,7 @@ def show_sink(found: PublishedAsset, master: str | None, remote: str | None, *, 
 
 
 def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_json: bool) -> None:
-    """Prints the versions that the next run would publish, with the numbers in their commits.
-
-    Args:
-        found: The asset.
-        limit_rows: Most versions to show.
-        ask_table: Whether Spark may be started if the table's log can't be seen without.
-        as_json: Whether to print JSON, with all versions.
-
-    Raises:
-        ConfigurationError: Only Spark can read the table's log, and it may not be started.
-        KafkaFlipError: The next run would fail with this error.
-    """
+    """Prints the versions that the next run would publish, with the numbers in their commits."""
     publishing = found.publishing
     source = publishing.source
     with waiting("Reading the progress ..."), contextlib.ExitStack() as stack:

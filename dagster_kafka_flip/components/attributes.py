@@ -38,9 +38,11 @@ from dagster.components.resolved.core_models import (
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 
 from dagster_kafka_flip.assets.asset_ingestion import OnIdle
-from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
+from dagster_kafka_flip.assets.asset_options import MaterializedOptions
 from dagster_kafka_flip.assets.asset_per_topic import filled
 from dagster_kafka_flip.assets.dagster_internals import CheckError
+from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
+from dagster_kafka_flip.assets.topic_asset import kafka_topic_asset
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
 from dagster_kafka_flip.components.format_attributes import (
@@ -51,12 +53,11 @@ from dagster_kafka_flip.components.format_attributes import (
     mode_of,
     serializer_of,
 )
-from dagster_kafka_flip.components.schemas import Scalar, attribute, model_of, model_of_options
+from dagster_kafka_flip.components.schemas import Scalar, attribute, help_of, model_of, model_of_options, resolved
 from dagster_kafka_flip.components.templates import create, refused, rendered
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.tolerance import named_errors
-from dagster_kafka_flip.settings.docstrings import entries
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import TOLERABLE, KafkaSink
 from dagster_kafka_flip.source.instants import nearest_time
@@ -231,22 +232,6 @@ def _flag(context: ResolutionContext, value: Any) -> bool:
     return create(context, lambda: TypeAdapter(bool).validate_python(value))
 
 
-_RESOLVE_CHECK: Mapping[str, Resolve] = {
-    **dict.fromkeys(("max_delay", "rejected_within"), _duration),
-    # A text, such as "no" or from a template, would be true.
-    **dict.fromkeys(("gaps", "duplicates", "keys", "identity", "schema", "blocking", "equals_table"), _flag),
-}
-
-
-def _checks(context: ResolutionContext, value: Any) -> dict[str, Any]:
-    found = rendered(context, value)
-    if not isinstance(found, Mapping):
-        raise refused(context, f"invalid checks {found!r}; write {{}} for the default checks")
-    return {
-        str(name): _RESOLVE_CHECK.get(str(name), rendered)(context.at_path(name), each) for name, each in found.items()
-    }
-
-
 # --- things of Dagster --------------------------------------------------------------------------------------------
 
 
@@ -327,46 +312,6 @@ def _cron(context: ResolutionContext, value: Any) -> str:
 _condition = _instance_of(AutomationCondition, '"{{ dg.AutomationCondition.eager() }}"')
 
 
-class TopicsAttributes(Model):
-    """Options of the topics' assets."""
-
-    automation_condition: Any = Field(
-        default=None,
-        description="Condition for automatic observation. Default, without a schedule: every five minutes, if the "
-        "component's assets have a condition; at its ticks, if that is on_cron.",
-    )
-    schedule: Any = Field(default=None, description="Cron schedule on which to observe them. Default: none.")
-    group_name: Any = Field(default=None, description="Asset group. Default: the component's.")
-    owners: Any = Field(default=None, description="Owners.")
-    tags: Any = Field(default=None, description="Tags.")
-
-
-_TOPICS: Mapping[str, Resolve] = {
-    "automation_condition": _condition,
-    "schedule": _cron,
-    "group_name": _text,
-    "owners": _texts,
-    "tags": _text_map,
-}
-
-
-def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
-    found = rendered(context, value)
-    if isinstance(found, bool):
-        return found
-    if not isinstance(found, Mapping):
-        raise refused(context, f"expected true, false, or options of the topics' assets, got {found!r}")
-    _model(context, TopicsAttributes, found)
-    options: dict[str, Any] = {}
-    for name, each in found.items():
-        at = context.at_path(name)
-        options[name] = _TOPICS[name](at, each)
-        if name != "schedule":
-            # Refused here, where the line is known: another component may be the one that makes the topic's asset.
-            create(at, AssetSpec, {"key": "topic", **filled({name: options[name]}, "topic")})
-    return options
-
-
 # --- attributes ---------------------------------------------------------------------------------------------------
 
 _KafkaSourceFields = model_of(
@@ -386,38 +331,20 @@ KafkaSourceModel: type[BaseModel] = create_model(
         Field(None, description="Options of Flink's Kafka table, instead of all other fields of the source."),
     ),
 )
-_OP_OPTIONS: Mapping[str, Any] = {"Mapping[str, Any] | None": dict[str, Any] | None, "str | None": str | None}
-_CHECKS = model_of_options(
-    "ChecksAttributes",
-    kafka_delta_checks,
-    {
-        "bool": bool,
-        "int | None": int | None,
-        "timedelta": _Duration,
-        "timedelta | None": _Duration | None,
-        **_OP_OPTIONS,
-    },
-    "asset",
-    "key",
-)
-_SINK_CHECKS = model_of_options(
-    "SinkChecksAttributes", delta_kafka_checks, {"bool": bool, "int": int, **_OP_OPTIONS}, "asset"
-)
 _TEXT = attribute(_text, Scalar)
 _TEXTS = attribute(_texts, list[str])
 _KEYS = attribute(_keys, list[str])
 _KEY = attribute(_key, str | list[str])
 _MAP = attribute(rendered, dict[str, Any])
+_DURATION = attribute(_duration, _Duration)
 _FORMAT = attribute(format_of, FORMATS)
 _FRESHNESS = '"{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(hours=1)) }}"'
 
 # Any, because Dagster would interpret a pydantic class in an annotation as a schema.
 TextAttribute = Annotated[Any, _TEXT]
-TopicsAttribute = Annotated[Any, attribute(_topics, bool | TopicsAttributes)]
-ChecksAttribute = Annotated[Any, attribute(_checks, _CHECKS)]
-SinkChecksAttribute = Annotated[Any, attribute(_checks, _SINK_CHECKS)]
 
 OPTIONS: Mapping[str, Resolver] = {
+    **dict.fromkeys(("description", "group_name", "code_version", "pool", "kafka", "spark", "cluster", "name"), _TEXT),
     "source": attribute(_source, KafkaSourceModel),
     "table": attribute(_table, Scalar | model_of(DeltaTarget, mode=MODES | None)),
     "value_format": _FORMAT,
@@ -428,10 +355,9 @@ OPTIONS: Mapping[str, Resolver] = {
     "tolerate": attribute(_errors, list[str]),
     # The asset's own error names the line.
     "on_idle": attribute(rendered, OnIdle),
-    "verify_after": attribute(_duration, _Duration),
+    "verify_after": _DURATION,
     "windows": attribute(_of(Windows, max_lateness=_duration), model_of(Windows, max_lateness=_Duration | None)),
     "topics_of": attribute(rendered, dict[str, list[str]]),
-    "name": _TEXT,
     "key": _KEY,
     "key_prefix": attribute(_prefix, str | list[str]),
     "deps": _KEYS,
@@ -446,7 +372,7 @@ OPTIONS: Mapping[str, Resolver] = {
     "op_tags": _MAP,
     "retry_policy": attribute(_retry_policy, RetryPolicyAttributes),
 }
-"""How each option of an asset is read; all others are texts."""
+"""How each option of an asset is read."""
 
 SINK_OPTIONS: Mapping[str, Resolver] = {
     **OPTIONS,
@@ -474,19 +400,79 @@ SINK_OPTIONS: Mapping[str, Resolver] = {
 """The same for an asset that publishes a table."""
 
 
-def help_of(function: Callable[..., Any]) -> dict[str, str]:
-    """The texts of a function's options, and of Dagster's."""
-    return entries(function) | {name: text for each in OPTIONS_OF_DAGSTER for name, text in entries(each).items()}
+_FLAG = attribute(_flag, bool)
+_NUMBER = attribute(rendered, int | None)
+_OF_CHECKS: Mapping[str, Resolver] = {
+    **dict.fromkeys(("max_delay", "rejected_within"), _DURATION),
+    # A text, such as "no" or from a template, would be true.
+    **dict.fromkeys(("gaps", "duplicates", "keys", "identity", "schema", "blocking", "equals_table"), _FLAG),
+    **dict.fromkeys(("duplicate_commits", "max_lag", "max_rejected", "max_records"), _NUMBER),
+    "op_tags": _MAP,
+    "pool": _TEXT,
+}
+_OF_TOPICS = {name: OPTIONS[name] for name in ("automation_condition", "group_name", "owners", "tags")} | {
+    "schedule": attribute(_cron, str)
+}
+_OF_MAINTENANCE = {name: OPTIONS[name] for name in MaterializedOptions.__annotations__ if name != "pool"} | {
+    "vacuum_after": attribute(_duration, _Duration | None)
+}
 
 
-def options_of(function: Callable[..., Any], dagsters: type, kinds: Mapping[str, Resolver], **own_texts: str) -> Any:
-    """Derives a component's attributes from a function's options, so that they can't differ."""
-    parameters = inspect.signature(function).parameters
-    named = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
-    texts, fields = help_of(function) | own_texts, dict[str, Any]()
-    for name in (*named, *dagsters.__annotations__):
-        kind: Any = Annotated[Any, kinds.get(name, _TEXT)]
-        is_required = named.get(name) is inspect.Parameter.empty
-        default: Any = ... if is_required else None
-        fields[name] = (kind if is_required else kind | None, Field(default, description=texts[name]))
-    return create_model(f"Options_of_{function.__name__}", __base__=Model, **fields)
+def _of_checks(function: Callable[..., Any]) -> Mapping[str, Resolver]:
+    return {name: _OF_CHECKS[name] for name in inspect.signature(function).parameters if name in _OF_CHECKS}
+
+
+_CHECKS = model_of_options("ChecksAttributes", _of_checks(kafka_delta_checks), help_of(kafka_delta_checks))
+_SINK_CHECKS = model_of_options("SinkChecksAttributes", _of_checks(delta_kafka_checks), help_of(delta_kafka_checks))
+_MAINTENANCE = model_of_options(
+    "MaintenanceAttributes",
+    _OF_MAINTENANCE,
+    help_of(kafka_delta_maintenance)
+    | {"description": "The asset's description.", "group_name": "Asset group. Default: that of the table's asset."},
+)
+_TOPICS = model_of_options(
+    "TopicsAttributes",
+    _OF_TOPICS,
+    help_of(kafka_topic_asset)
+    | {
+        "automation_condition": "Condition for automatic observation. Default, without a schedule: every five minutes, "
+        "if the component's assets have a condition; at its ticks, if that is on_cron.",
+        "schedule": "Cron schedule on which to observe them. Default: none.",
+        "group_name": "Asset group. Default: the component's.",
+    },
+)
+
+
+def _options(what: str, kinds: Mapping[str, Resolver]) -> Resolve:
+    """The options of a function, which names an unknown one itself."""
+
+    def resolve(context: ResolutionContext, value: Any) -> dict[str, Any]:
+        found = rendered(context, value)
+        if not isinstance(found, Mapping):
+            raise refused(context, f"invalid {what} {found!r}; write {{}} for the default {what}")
+        return {
+            str(name): resolved(kinds[name], context.at_path(name), each) if name in kinds else each
+            for name, each in found.items()
+        }
+
+    return resolve
+
+
+def _topics(context: ResolutionContext, value: Any) -> bool | dict[str, Any]:
+    found = rendered(context, value)
+    if isinstance(found, bool):
+        return found
+    if not isinstance(found, Mapping):
+        raise refused(context, f"expected true, false, or options of the topics' assets, got {found!r}")
+    _model(context, _TOPICS, found)
+    options = _options("topics", _OF_TOPICS)(context, found)
+    for name in [name for name in options if name != "schedule"]:
+        # Refused here, where the line is known: another component may be the one that makes the topic's asset.
+        create(context.at_path(name), AssetSpec, {"key": "topic", **filled({name: options[name]}, "topic")})
+    return options
+
+
+TopicsAttribute = Annotated[Any, attribute(_topics, bool | _TOPICS)]
+ChecksAttribute = Annotated[Any, attribute(_options("checks", _OF_CHECKS), _CHECKS)]
+SinkChecksAttribute = Annotated[Any, attribute(_options("checks", _OF_CHECKS), _SINK_CHECKS)]
+MaintenanceAttribute = Annotated[Any, attribute(_options("maintenance", _OF_MAINTENANCE), _MAINTENANCE)]

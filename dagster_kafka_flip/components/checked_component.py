@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 
 
 class CheckedComponent(Component, Resolvable, Model):
-    """Rejects invalid attributes with clear errors that show no secrets.
-
-    Raises:
-        ConfigurationError: In Python: an attribute is missing, unknown or invalid.
-
-    Attributes:
-        settings_of: Attributes with settings; an error about an unknown attribute says which of them has it.
-    """
+    """Rejects invalid attributes with errors that show no secrets, and say in which settings an unknown one belongs."""
 
     settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {}
 

@@ -15,6 +15,7 @@ from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import DeltaKafkaScaffolder
+from dagster_kafka_flip.components.schemas import options_of
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -25,7 +26,7 @@ from dagster_kafka_flip.source.plan import Limits
 _OWN = frozenset({"checks"})
 
 
-_Options = attributes.options_of(
+_Options = options_of(
     delta_kafka_asset,
     MaterializedOptions,
     attributes.SINK_OPTIONS,

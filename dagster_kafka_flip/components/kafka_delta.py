@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, PrivateAttr
 from dagster_kafka_flip.assets.asset_options import AssetOptions
 from dagster_kafka_flip.assets.asset_per_topic import assets_by_topic, filled, has_topic, matching_topics
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset, kafka_delta_asset
+from dagster_kafka_flip.assets.maintenance_asset import kafka_delta_maintenance
 from dagster_kafka_flip.assets.registry import by_table, check_streams, ingestions_of
 from dagster_kafka_flip.assets.topic_asset import observable_topics, upstream_asset_keys
 from dagster_kafka_flip.checks.kafka_delta_checks import kafka_delta_checks
@@ -29,6 +30,7 @@ from dagster_kafka_flip.components import attributes
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.kafka_resources import KafkaResourceAttribute, KafkaResourcesComponent
 from dagster_kafka_flip.components.scaffolding import KafkaDeltaScaffolder
+from dagster_kafka_flip.components.schemas import options_of
 from dagster_kafka_flip.components.templates import placed
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
@@ -36,7 +38,7 @@ from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.target import DeltaTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dagster import AssetKey, AssetsDefinition
 
@@ -47,10 +49,10 @@ _OBSERVED_BY_DEFAULT = AutomationCondition.on_cron("*/5 * * * *")
 # Attributes with placeholders that decide between one asset and one per topic.
 _BY_TOPIC = ("table", "name", "key")
 # Attributes that are not options of kafka_delta_asset.
-_OWN = frozenset({"checks", "observe_topics", "connection"})
+_OWN = frozenset({"checks", "maintenance", "observe_topics", "connection"})
 
 
-_Options = attributes.options_of(
+_Options = options_of(
     kafka_delta_asset,
     AssetOptions,
     attributes.OPTIONS,
@@ -73,8 +75,12 @@ class KafkaDeltaComponent(CheckedComponent, _Options):
     settings_of: ClassVar[Mapping[str, type[BaseModel]]] = {"table": DeltaTarget, "limits": Limits}
 
     checks: attributes.ChecksAttribute | None = Field(
+        default=None, description="Options of kafka_delta_checks; {} for its default checks. Default: no checks."
+    )
+    maintenance: attributes.MaintenanceAttribute | None = Field(
         default=None,
-        description="Options of kafka_delta_checks; {} for its default checks. Default: no checks.",
+        description="Options of kafka_delta_maintenance, for an asset that runs OPTIMIZE and VACUUM on the table; {} "
+        "for its defaults. Default: no maintenance.",
     )
     observe_topics: attributes.TopicsAttribute = Field(
         default=True,
@@ -123,14 +129,14 @@ class KafkaDeltaComponent(CheckedComponent, _Options):
         try:
             self._built = self._assets(context)
             self._check_alone(context)
-            topics = self._topic_assets(context)
+            assets = [*self._topic_assets(context), *self._built, *self._maintenance(context)]
             options = self.checks
             checks = (
                 [] if options is None else [one for each in self._built for one in kafka_delta_checks(each, **options)]
             )
         except KafkaFlipError as error:
             raise placed(error, context) from None
-        return Definitions(assets=[*topics, *self._built], asset_checks=checks, schedules=self._schedules(context))
+        return Definitions(assets=assets, asset_checks=checks, schedules=self._schedules(context))
 
     def topics(self, context: ComponentLoadContext) -> tuple[str, ...] | None:
         """The topics with one asset each; None if all share one asset.
@@ -196,6 +202,16 @@ class KafkaDeltaComponent(CheckedComponent, _Options):
         # Works in either build order of the two.
         for component in self._every(context):
             check_streams(self._tables, component._tables)  # noqa: SLF001 - of this class, too
+
+    def _maintenance(self, context: ComponentLoadContext) -> Iterator[AssetsDefinition]:
+        """The maintenance of each table; its options may name the topic of its asset."""
+        if self.maintenance is None:
+            return
+        by_topic = self.topics(context) is not None
+        for each in self._built:
+            source = ingestions_of(each)[each.key].source
+            options = filled(self.maintenance, source.subscription.named_topics[0]) if by_topic else self.maintenance
+            yield kafka_delta_maintenance(each, **options)
 
     def _topic_assets(self, context: ComponentLoadContext) -> list[AssetsDefinition]:
         """The topics' assets: those of all components with the same client are in the first one, as one step."""

@@ -9,9 +9,7 @@ from typing import Annotated, Any, TypeVar
 from dagster import ComponentLoadContext, Definitions, EnvVar, ResolutionContext, scaffold_with
 from pydantic import Field
 
-from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.assets.resources import KafkaClusterConfig, KafkaResource, SchemaRegistryResource, SparkResource
 from dagster_kafka_flip.components.attributes import TextAttribute
 from dagster_kafka_flip.components.checked_component import CheckedComponent
 from dagster_kafka_flip.components.scaffolding import KafkaResourcesScaffolder

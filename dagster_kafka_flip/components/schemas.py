@@ -14,6 +14,7 @@ from dagster import Model, Resolver
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import CoreSchema, core_schema
 
+from dagster_kafka_flip.assets.asset_options import OPTIONS_OF_DAGSTER
 from dagster_kafka_flip.components.templates import TEMPLATE
 from dagster_kafka_flip.settings.docstrings import entries
 
@@ -54,15 +55,37 @@ def model_of(settings: type[BaseModel], *, without: Iterable[str] = (), **types:
     return create_model(f"{settings.__name__}Attributes", __base__=Model, **fields)
 
 
-def model_of_options(name: str, function: Callable[..., Any], types: Mapping[str, Any], *own: str) -> type[BaseModel]:
-    """Derives the YAML schema of a function's options."""
-    texts = entries(function)
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """The texts of a function's options, and of Dagster's."""
+    return {name: text for each in OPTIONS_OF_DAGSTER for name, text in entries(each).items()} | entries(function)
+
+
+def resolved(resolver: Resolver, context: ResolutionContext, value: Any) -> Any:
+    """Reads an option as the attribute of that kind is read."""
+    resolve: Any = resolver.fn
+    return resolve.callable(context, value)
+
+
+def model_of_options(name: str, kinds: Mapping[str, Resolver], texts: Mapping[str, str]) -> type[BaseModel]:
+    """Derives the YAML schema of options that are below one attribute."""
     fields: dict[str, Any] = {
-        f"{option}_": (_or_template(types[each.annotation]), Field(None, alias=option, description=texts[option]))
-        for option, each in inspect.signature(function).parameters.items()
-        if option not in own
+        f"{option}_": (_or_template(each.model_field_type), Field(None, alias=option, description=texts[option]))
+        for option, each in kinds.items()
     }
     return create_model(name, __base__=Model, **fields)
+
+
+def options_of(function: Callable[..., Any], dagsters: type, kinds: Mapping[str, Resolver], **own_texts: str) -> Any:
+    """Derives a component's attributes from a function's options, so that they can't differ."""
+    parameters = inspect.signature(function).parameters
+    named = {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+    texts, fields = help_of(function) | own_texts, dict[str, Any]()
+    for name in (*named, *dagsters.__annotations__):
+        kind: Any = Annotated[Any, kinds[name]]
+        is_required = named.get(name) is inspect.Parameter.empty
+        default: Any = ... if is_required else None
+        fields[name] = (kind if is_required else kind | None, Field(default, description=texts[name]))
+    return create_model(f"Options_of_{function.__name__}", __base__=Model, **fields)
 
 
 def typed(classes: Mapping[str, type[BaseModel]], **types: Any) -> Any:

@@ -65,15 +65,7 @@ def archive_options(jars: Sequence[str]) -> list[str]:
 
 
 def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
-    """Creates the archive, unless it exists: Spark does the work of a run once, and Java records the loaded classes.
-
-    Returns:
-        The archive's path.
-
-    Raises:
-        JavaNotFoundError: Java was not found, or is too old.
-        SparkSessionError: Spark did not run, or Java wrote no archive.
-    """
+    """Creates the archive, unless it exists: Spark does the work of a run once, and Java records the loaded classes."""
     path = _archive_path(find_java(), jars)
     if path.exists():
         return path

@@ -7,11 +7,7 @@ import sys
 
 
 def train(table: str) -> None:
-    """Reads, decodes, writes and looks up, like a run.
-
-    Args:
-        table: Path of a table that does not exist.
-    """
+    """Reads, decodes, writes and looks up in a new table, like a run."""
     from pyspark.sql import Observation, SparkSession
     from pyspark.sql import functions as f
 

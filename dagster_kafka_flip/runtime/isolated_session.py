@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def isolated_session(spark: SparkSession, settings: Mapping[str, str]) -> Generator[SparkSession]:
-    """A session of its own on the same Spark, with further settings. It sees global temporary views.
+    """A session of its own on the same Spark, with the session's settings, catalog and schema, and further settings.
 
-    Args:
-        spark: The session whose settings, current catalog and current schema it takes over.
-        settings: Further Spark settings.
+    It sees global temporary views.
     """
     with new_session(spark) as session:
         _take_over(spark, session)

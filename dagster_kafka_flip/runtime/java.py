@@ -25,13 +25,7 @@ _NEXT_STEP = (
 
 
 def find_java() -> Path:
-    """Finds a supported Java.
-
-    Uses `JAVA_HOME` if set, otherwise the first Java on the `PATH`, like Spark.
-
-    Returns:
-        The path of the `java` executable.
-    """
+    """Finds a supported Java: in `JAVA_HOME` if set, otherwise the first on the `PATH`, like Spark."""
     home = os.environ.get("JAVA_HOME")
     origin = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set"
     executable = locate_java()

@@ -86,14 +86,9 @@ class _Start:
 
 
 class LocalServer(ABC):
-    """A server with a folder of its own.
+    """A server with a folder of its own, and ports by name (`port` for clients).
 
     A context manager; a server that was running before is used and keeps running.
-
-    Args:
-        data_dir: The folder; created by the first start.
-        ports: Its ports by name, `port` for clients; 0 for that of the last start, or a free one.
-        timeout: Seconds to wait for its answer.
     """
 
     name: ClassVar[str]
@@ -418,13 +413,7 @@ def _is_free(port: int) -> bool:
 
 
 def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[KafkaFlipError]) -> dict[str, int]:
-    """Chooses the ports for a server's start.
-
-    Args:
-        asked: Ports by name; 0 for the last port, or a free one.
-        last: Ports of the last start.
-        error: The error class.
-    """
+    """Chooses the ports for a server's start: those asked for; for 0 that of the last start, or a free one."""
     chosen: dict[str, int] = {}
     for name, port in asked.items():
         if port and not _is_free(port):

@@ -221,11 +221,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """Returns the active session of this process, from any thread; None if there is none.
-
-    Raises:
-        SparkSessionError: There was one, but its JVM has ended.
-    """
+    """Returns the active session of this process, from any thread; None if there is none."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -237,11 +233,7 @@ def active_session() -> SparkSession | None:
 
 
 def check_alive(session: SparkSession) -> None:
-    """Checks that a session still answers.
-
-    Raises:
-        SparkSessionError: Its JVM, or its Connect server, has ended.
-    """
+    """Checks that a session, or its Connect server, still answers."""
     with dead_spark_as_error():
         # Spark is asked for it each time; a Connect client knows the server's version from before.
         session.conf.get("spark.sql.session.timeZone")

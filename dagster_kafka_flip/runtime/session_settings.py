@@ -81,12 +81,7 @@ _COORDINATES = re.compile(r"[^:\s]+:[^:\s]+:[^:\s]+")
 
 
 def check_session_address(master: str | None, remote: str | None) -> None:
-    """Validates the address of a Spark session before anything waits for it.
-
-    Args:
-        master: Master URL.
-        remote: Spark Connect server. Messages do not show it: it may contain a token.
-    """
+    """Validates a Spark session's address before anything waits for it. A remote is not shown: it may have a token."""
     if master is not None and "@" in master:
         # Not shown: what is before it may be a password.
         msg = "the Spark master has an @, but masters have no login; write it like spark://host:7077"
@@ -133,13 +128,7 @@ _COMPILER = re.compile(r"-XX:[+-]?(?:Tier|Compil)|-X(?:int|comp)\b")
 
 
 def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_jvm: bool) -> dict[str, str]:
-    """The settings of a session in one process.
-
-    Args:
-        settings: The user's settings; they win.
-        jars: The jars that it needs in addition to pyspark's.
-        is_new_jvm: Whether a JVM is started for it, so that the class path can be chosen.
-    """
+    """The settings of a session in one process; the user's win. Only that of a new JVM has a class path to choose."""
     local = dict(settings)
     options = [settings.get(_JAVA_OPTIONS, "")]
     if "log4j" not in options[0]:

@@ -16,11 +16,7 @@ _CONNECT = "org.apache.spark.sql.connect.SparkConnectPlugin"
 
 
 def run(ready: Path) -> None:
-    """Creates the session, and waits until the JVM ends.
-
-    Args:
-        ready: A file that is created when clients can connect.
-    """
+    """Creates the session, and waits until the JVM ends. The file is created when clients can connect."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 

@@ -41,11 +41,7 @@ class SparkSettings(Settings):
     app_name: str = "dagster-kafka-flip"
 
     def model_post_init(self, context: Any, /) -> None:
-        """Checks addresses and coordinates.
-
-        Raises:
-            ConfigurationError: One is malformed, or master and remote are both set.
-        """
+        """Checks addresses and coordinates."""
         del context
         if self.master is not None and self.remote is not None:
             raise ConfigurationError("master and remote are both set; a Spark Connect server has its own master")
@@ -60,11 +56,7 @@ class SparkSettings(Settings):
 
     @contextlib.contextmanager
     def session(self, started: Callable[[SparkSession], None]) -> Generator[Callable[[], SparkSession]]:
-        """Provides a function that returns the session, and starts it on the first call; ends what it started.
-
-        Args:
-            started: Called with the session once it is there.
-        """
+        """Provides a function that returns the session, and starts it on the first call; ends what it started."""
         from dagster_kafka_flip.runtime.session import temporary_session
 
         with contextlib.ExitStack() as stack:

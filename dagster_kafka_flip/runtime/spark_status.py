@@ -124,11 +124,9 @@ _watch = _ExecutorWatch()
 
 
 def watch_executors(spark: SparkSession, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
-    """Warns, from now until the session ends, whenever tasks wait for a cluster that has given no executor.
+    """Warns, until the session ends, whenever tasks wait for a cluster that has given no executor.
 
-    Args:
-        spark: The session. One in this process only, and of Spark Connect, has nothing to watch.
-        log: The log of the run that uses it now.
+    A session in this process only, and of Spark Connect, has nothing to watch.
     """
     context = _context(spark)
     if context is not None and not context._jsc.sc().isLocal():  # noqa: SLF001

@@ -119,24 +119,6 @@ class TableVersions:
             )
         return Origin(start - 1, snapshot=False)
 
-    def between(self, first: int | datetime, last: int | datetime) -> tuple[int, int]:
-        """The first and the last version to publish again; of times, of those committed from one until the other."""
-        if isinstance(last, datetime) and last > datetime.now(timezone.utc):
-            raise VersionOutOfRangeError(
-                f"again_to_time: {last.isoformat()} is in the future, so it is not known yet which versions of "
-                f"{self.source} are before it",
-                "Set a time that has passed",
-            )
-        begin = self._first_at(first) if isinstance(first, datetime) else first
-        end = self._first_at(last) - 1 if isinstance(last, datetime) else last
-        if begin > end:
-            raise VersionOutOfRangeError(
-                f"no version of the table {self.source} is between {first} and {last}: the first one is {begin}, and "
-                f"the last one {end}",
-                "Correct again_from_time or again_to_time",
-            )
-        return begin, end
-
     def _first_at(self, time: datetime) -> int:
         """The first version that was committed at or after a time; the one after the newest if there is none."""
         wanted_ms = -((_EPOCH - time) // timedelta(milliseconds=1))

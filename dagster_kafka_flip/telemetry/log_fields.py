@@ -15,14 +15,9 @@ FIELD = "kafka_flip"
 def log_with_fields(
     log: logging.Logger | logging.LoggerAdapter[Any], message: str, *args: object, **fields: str | float | None
 ) -> None:
-    """Logs a message at level INFO, followed by `name=value` pairs.
+    """Logs a message at level INFO, followed by `name=value` pairs; fields that are None are left out.
 
-    Args:
-        log: The logger.
-        message: The message, with `%s` and the like for `args`.
-        *args: Values in the message.
-        **fields: Numbers and strings; those that are None are left out. The line shows floats with two decimals, and
-            strings with spaces or quotes as in JSON. The record's attribute `kafka_flip` has them as they are.
+    The line shows floats with two decimals, and strings with spaces or quotes as in JSON.
     """
     known = {name: value for name, value in fields.items() if value is not None}
     shown = " ".join(f"{name}={_text(value)}" for name, value in known.items())

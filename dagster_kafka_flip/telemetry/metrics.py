@@ -51,12 +51,7 @@ INSTRUMENTS: Mapping[str, _Instrument] = {
 
 @dataclass
 class RunOutcome:
-    """How a run ends; set by the run.
-
-    Attributes:
-        outcome: `"committed"`, `"idle"` if there was nothing to do, `"failed"` or `"interrupted"`.
-        error_type: Name of the error's class, if it failed.
-    """
+    """How a run ends, and the name of the error's class; set by the run."""
 
     outcome: Outcome = "committed"
     error_type: str | None = None
@@ -69,22 +64,12 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of one stream's runs.
-
-    Attributes:
-        attributes: Attributes of each measurement, such as the table.
-    """
+    """The metrics of one stream's runs, with attributes of each measurement, such as the table."""
 
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def record(self, name: str, value: float | None, **attributes: str) -> None:
-        """Records a measurement: adds to a counter, or sets a gauge.
-
-        Args:
-            name: A name of `INSTRUMENTS`.
-            value: The value. None is not recorded: unknown is not zero.
-            **attributes: More attributes; `error_type` becomes `error.type`.
-        """
+        """Adds to a counter, or sets a gauge. None is not recorded: unknown is not zero."""
         if value is None or _api() is None:
             return
         every = {
@@ -106,11 +91,7 @@ def measured_run(metrics: Metrics) -> Generator[RunOutcome]:
 
 @contextlib.contextmanager
 def measured_runs(metrics: Mapping[str, Metrics]) -> Generator[dict[str, RunOutcome]]:
-    """Measures runs that begin and end together.
-
-    Yields:
-        How each ends, by its name. An error that is raised is the end of all.
-    """
+    """Measures runs that begin and end together. An error that is raised is the end of all."""
     begun = time.monotonic()
     outcomes = {name: RunOutcome() for name in metrics}
     raised: BaseException | None = None

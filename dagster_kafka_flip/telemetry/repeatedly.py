@@ -24,15 +24,9 @@ _SILENCE_SECONDS = 10.0
 
 @contextlib.contextmanager
 def repeatedly(call: Callable[[], None], name: str, interval_seconds: float) -> Generator[threading.Event]:
-    """Calls a function after each interval, in a thread, until the end of the block.
+    """Calls a function, which must raise no error, after each interval in a thread, until the end of the block.
 
-    Args:
-        call: The function. It must raise no error.
-        name: The thread's name.
-        interval_seconds: Seconds until the first call, and between calls.
-
-    Yields:
-        Whether the block is over, for a function that takes long.
+    Yields whether the block is over, for a function that takes long.
     """
     is_over = threading.Event()
 
@@ -51,12 +45,7 @@ def repeatedly(call: Callable[[], None], name: str, interval_seconds: float) -> 
 
 @contextlib.contextmanager
 def said_while_waiting(log: Log, what: Callable[[], str]) -> Generator[None]:
-    """Warns after 10, 20, 40 seconds and so on until the end of the block.
-
-    Args:
-        log: The log.
-        what: Says what is waited for. It is called in another thread.
-    """
+    """Warns after 10, 20, 40 seconds and so on until the end of the block; `what` is called in another thread."""
     begin, calls = time.monotonic(), itertools.count(1)
 
     def warn() -> None:

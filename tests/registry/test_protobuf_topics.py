@@ -26,8 +26,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.assets.resources import KafkaResource, SchemaRegistryResource, SparkResource
 from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat

@@ -33,7 +33,6 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer
-from dagster_kafka_flip.sink.table_versions import TableVersions
 from tests.kafka_topic import QUIET
 from tests.sink.conftest import FEED
 
@@ -403,16 +402,6 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     assert published.run(start=between).records == 1
     assert published.texts() == {2: ["b"]}
-
-    versions = TableVersions(published.spark, published.source)
-    begun, now = between - timedelta(hours=1), datetime.now(timezone.utc)
-    assert versions.between(begun, between) == (0, 1)
-    assert versions.between(between, now) == (2, 2)
-    assert versions.between(1, now) == (1, 2)
-    with pytest.raises(VersionOutOfRangeError, match=r"the first one is 0, and the last one -1"):
-        versions.between(begun, begun + timedelta(minutes=1))
-    with pytest.raises(VersionOutOfRangeError, match=r"again_to_time: .* is in the future"):
-        versions.between(begun, now + timedelta(hours=1))
 
 
 @pytest.mark.kafka

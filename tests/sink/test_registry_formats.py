@@ -13,7 +13,7 @@ from dagster import materialize
 from pyspark.sql import functions as f
 
 from dagster_kafka_flip.assets.delta_kafka_asset import build_delta_kafka_asset
-from dagster_kafka_flip.assets.schema_registry_resource import SchemaRegistryResource
+from dagster_kafka_flip.assets.resources import SchemaRegistryResource
 from dagster_kafka_flip.checks.delta_kafka_checks import delta_kafka_checks
 from dagster_kafka_flip.errors import (
     ConfigurationError,

@@ -9,8 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from dagster import EnvVar, build_resources
 
-from dagster_kafka_flip.assets.kafka_cluster_config import KafkaClusterConfig
-from dagster_kafka_flip.assets.resources import KafkaResource, SparkResource
+from dagster_kafka_flip.assets.resources import KafkaClusterConfig, KafkaResource, SparkResource
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.settings.hidden import without_parameters
 from dagster_kafka_flip.source.cluster import KafkaCluster
