@@ -87,7 +87,7 @@ class SchemaBook:
         self._ask(frames)
 
     def learn(self, places: Mapping[str, str]) -> list[str]:
-        """Asks the registry for schemas, for some seconds, by where records have each; returns the frames that are new."""
+        """Asks for schemas, for some seconds, by where records have each; returns the frames that are new."""
         before = set(self._known)
         missing = self._ask(places)
         for seconds in _WAITS:
