@@ -50,12 +50,7 @@ _COLUMNS: Mapping[tuple[str, str | None], str] = {
 
 
 def of_avro(avro_type: AvroType, named: Mapping[str, dict[str, Any]]) -> ColumnType:
-    """The column of an Avro type that has one. All inside of it is nullable.
-
-    Args:
-        avro_type: The type.
-        named: The definitions of named types.
-    """
+    """The column of an Avro type that has one. All inside of it is nullable."""
     found = resolved(avro_type, named)
     if isinstance(found, list):
         return _of_union(found, named)
@@ -90,14 +85,7 @@ def _struct(fields: Iterable[tuple[str, ColumnType]]) -> ColumnType:
 
 
 def to_avro(column: ColumnType, name: str, between: str, marks: Mapping[str, Any] = {}) -> Any:
-    """The Avro type of a column, which has been checked; null comes first where it is allowed.
-
-    Args:
-        column: The column.
-        name: The name of a record.
-        between: What stands between it and a field's name in the names of the records inside.
-        marks: What is added to each record.
-    """
+    """The Avro type of a checked column; null comes first where it is allowed. Records are named by their path."""
 
     def inside(field: Field, name: str) -> Any:
         found = to_avro(field.type, name, between, marks)
@@ -124,11 +112,7 @@ def to_avro(column: ColumnType, name: str, between: str, marks: Mapping[str, Any
 
 
 def reader_of(columns: ColumnType) -> dict[str, Any]:
-    """The reader schema of declared columns: a record with Flink's name for it, `record`.
-
-    Raises:
-        ConfigurationError: A column has a type that Avro lacks. The message names it.
-    """
+    """The reader schema of declared columns, named as Flink's; an error names a type that Avro lacks."""
     for path, field in parts_of(columns):
         column = field.type
         if column.name == "MAP" and column.fields[0].type != STRING:
@@ -143,11 +127,7 @@ def reader_of(columns: ColumnType) -> dict[str, Any]:
 
 
 def misfit(columns: ColumnType, schema: str) -> str | None:
-    """Why an Avro schema does not give the columns; None if it does. Whether null is allowed is the schema's to say.
-
-    Raises:
-        ConfigurationError: It is not an Avro schema, or can't be turned into columns.
-    """
+    """Why an Avro schema does not give the columns; None if it does. Whether null is allowed is the schema's to say."""
     given = AvroSchema.of(schema)
     given.check_columns("it")
     pairs = zip_longest(_parts(columns), _parts(of_avro(given.root, given.named())), fillvalue="no more")

@@ -45,12 +45,7 @@ _TAKEN: Mapping[str, set[type]] = {
 
 
 def declared_text(declared: Any, owner: str) -> str:
-    """Returns the text of a schema that the user gave as text or as a Python object.
-
-    Args:
-        declared: The schema.
-        owner: Name of the class with the option.
-    """
+    """The text of a schema that the user gave as text or as a Python object to a class, the owner."""
     if isinstance(declared, (Mapping, list)):
         try:
             return json.dumps(declared)
@@ -78,12 +73,7 @@ class AvroSchema:
 
     @classmethod
     def of(cls, text: str, references: Iterable[tuple[str, str]] = ()) -> AvroSchema:
-        """Parses a schema.
-
-        Args:
-            text: The schema as JSON, or the name of a primitive type.
-            references: Names and texts of the schemas that it refers to, each before those that use it.
-        """
+        """Parses a schema, JSON or a primitive type's name; of the references each comes before those that use it."""
         named: dict[str, Any] = {}
         try:
             for _, referenced in references:
@@ -96,15 +86,7 @@ class AvroSchema:
             raise ConfigurationError(f"invalid Avro schema: {_TOO_DEEP}") from None
 
     def check_columns(self, what: str) -> None:
-        """Checks that the schema can be turned into columns.
-
-        Args:
-            what: Name of the schema in an error.
-
-        Raises:
-            ConfigurationError: A record contains itself or has no fields, a default does not fit its type, a decimal
-                has too many digits for Spark, or the schema is nested too deeply.
-        """
+        """Checks that the schema can be turned into columns; `what` is its name in an error."""
         problems = chain(_always_null(self.root), _unreadable(self.root, self.named(), (), 0))
         if (problem := next(problems, None)) is not None:
             raise ConfigurationError(f"{what}: {problem}")

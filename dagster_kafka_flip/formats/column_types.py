@@ -141,11 +141,7 @@ def parts_of(kind: ColumnType, path: str = "") -> Iterator[tuple[str, Field]]:
 
 
 def of_spark(kind: DataType, levels: int = 0) -> ColumnType:
-    """The tree of a type of Spark.
-
-    Raises:
-        ConfigurationError: It is nested too deeply.
-    """
+    """The tree of a type of Spark."""
     if levels > MOST_LEVELS:
         msg = f"schema: it is nested more than {MOST_LEVELS} levels deep"
         raise ConfigurationError(msg)

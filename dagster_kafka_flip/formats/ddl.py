@@ -54,20 +54,12 @@ _SIGNS = frozenset({_END, *"<>(),:"})
 
 
 def struct_of(text: str) -> ColumnType:
-    """The tree of a schema, such as `carrier STRING NOT NULL, flight INT`, as one STRUCT.
-
-    Raises:
-        ConfigurationError: The schema is invalid. The message names the field.
-    """
+    """The tree of a schema, such as `carrier STRING NOT NULL, flight INT`, as one STRUCT. An error names the field."""
     return _Parser(text).whole()
 
 
 def fields_of(text: str) -> dict[str, str]:
-    """A schema's top-level fields: the DDL after the name, by name.
-
-    Raises:
-        ConfigurationError: The schema is invalid.
-    """
+    """A schema's top-level fields: the DDL after the name, by name."""
     parser = _Parser(text)
     return {name: parser.found[name] for name in parser.whole().names}
 

@@ -116,11 +116,7 @@ class DebeziumAvroFormat(DebeziumEvents, AvroFormat):
 
 
 def _row_fields(schema: AvroSchema, what: str) -> list[dict[str, Any]]:
-    """The columns of the row in the schema of an event.
-
-    Raises:
-        ConfigurationError: It is not the schema of an event.
-    """
+    """The columns of the row in the schema of an event."""
     named = schema.named()
     fields = {field["name"]: field["type"] for field in schema.fields or ()}
     rows = {side: _record_in(fields[side], named) for side in ("before", "after") if side in fields}

@@ -102,11 +102,7 @@ class Decoder:
         return self.value_format if isinstance(self.value_format, ChangelogFormat) else None
 
     def event_counts(self, *, keyed: bool = False) -> dict[str, Column]:
-        """What counts the records of a staged DataFrame that have no row, by what they are.
-
-        Args:
-            keyed: Whether the table has a key, so that a tombstone is a change.
-        """
+        """What counts staged records without a row, by what they are. With a key, a tombstone is a change."""
         from pyspark.sql import functions as f
 
         if self.changelog is None:
@@ -171,16 +167,7 @@ class Decoder:
         )
 
     def bound(self, topics: Collection[str] | None, *, may_lack: bool = False) -> Decoder:
-        """The decoder for a run, with its reader schemas.
-
-        Args:
-            topics: The source's topics; None if only the brokers know them.
-            may_lack: Whether a record is only rejected if the registry lacks its schema.
-
-        Raises:
-            ConfigurationError: A reader schema is unknown or unusable.
-            SchemaRegistryError: A registry does not answer, or has no such subject.
-        """
+        """The decoder for a run, with its reader schemas: see `FramedFormat.bound`."""
         return self._with(
             {
                 side: form.bound(topics, is_key=side == "key", may_lack=may_lack)
@@ -207,21 +194,12 @@ class Decoder:
         return {side: form.book.frames for side, form in self.with_writers.items()}
 
     def renew(self) -> None:
-        """Reads records as the latest schemas from now on: see `FramedFormat.renew`. For a decoder from `bound`.
-
-        Raises:
-            ConfigurationError: A reader schema is unusable.
-            SchemaRegistryError: A registry does not answer.
-        """
+        """Reads records as the latest schemas from now on: see `FramedFormat.renew`. For a decoder from `bound`."""
         for form in self.registered.values():
             form.renew()
 
     def recall(self, schemas: Mapping[str, Sequence[str]]) -> None:
-        """Asks the registries for `schemas` that earlier runs met, so that a batch need not be read twice.
-
-        Raises:
-            SchemaRegistryError: A registry does not answer, or refuses.
-        """
+        """Asks the registries for `schemas` that earlier runs met, so that a batch need not be read twice."""
         for side, form in self.with_writers.items():
             form.book.recall(schemas.get(side, ()))
 

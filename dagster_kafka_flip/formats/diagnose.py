@@ -42,15 +42,10 @@ def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
 def rejected_records(
     records: DataFrame, decoder: Decoder, *, dead_letters: bool = True, nulls: bool = True
 ) -> RecordsRejectedError:
-    """Creates an error with the number of rejected records and the position of the first ones.
+    """The error about a batch's rejected records, with their number and the position of the first ones.
 
-    Omits the records' content, because more people read logs than tables.
-
-    Args:
-        records: The batch's records as read.
-        decoder: The decoder.
-        dead_letters: Whether the run's table takes `dead_letter=`.
-        nulls: Whether it takes `on_error='null'`.
+    Omits their content, because more people read logs than tables. Advises `dead_letter=` and `on_error='null'` where
+    the run's table takes them.
     """
     number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:
@@ -81,15 +76,7 @@ def check_rejected(
     max_records: int | None,
     max_share: float | None,
 ) -> None:
-    """Checks a batch's rejected records against the limits, by decoding all of them.
-
-    Args:
-        records: The batch's records as read.
-        decoder: The decoder.
-        log: The log.
-        max_records: Maximum number; None for no limit.
-        max_share: Maximum fraction; None for no limit. A few records are within any fraction.
-    """
+    """Checks a batch's rejected records against the limits (None: no limit), by decoding all of them."""
     from pyspark.sql import functions as f
 
     counted = knowing_schemas(

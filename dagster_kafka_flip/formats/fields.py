@@ -121,15 +121,7 @@ class Seen:
 
 
 class FieldWatch:
-    """Observes the fields of a batch's values or keys.
-
-    Args:
-        seen: The fields of each record.
-        is_there: Whether the record has a value.
-        is_decoded: Whether it could be decoded, or is null.
-        span: Number of offsets in the batch.
-        prefix: Prefix of reported names.
-    """
+    """Observes the fields of a batch's values or keys; `is_decoded` holds for a null, too; `span` is of offsets."""
 
     def __init__(
         self,

@@ -190,23 +190,13 @@ class FramedFormat(Format):
         return made if made is None or frame is None else made.as_framed(**frame)
 
     def as_framed(self, schema_id_in: SchemaIdIn, *, is_key: bool, writers: Mapping[str, Any] = {}) -> Self:
-        """The format for keys or values with a schema's id, which needs no registry.
-
-        Args:
-            schema_id_in: See FramedFormat.
-            is_key: Whether it decodes keys.
-            writers: From `SchemaBook.description`.
-        """
+        """The format for keys or values with a schema's id, which needs no registry."""
         made = self.model_copy(update={"schema_id_in": schema_id_in})
         return made.with_book(SchemaBook.described(writers), is_key=is_key)
 
     @property
     def book(self) -> SchemaBook:
-        """The schemas of the run.
-
-        Raises:
-            ConfigurationError: The format has no run: see `bound`.
-        """
+        """The schemas of the run."""
         if self._book is None:
             raise self.not_bound()
         return self._book

@@ -33,13 +33,8 @@ def header_name(*, is_key: bool) -> str:
 def framed(data: Column, headers: Column, name: str, *, may_go_on: bool) -> Column:
     """The payload after its frame, which comes from the last header of a name, or else from the payload itself.
 
-    A header without a frame is kept as it is, after a mark: what it lacks is not taken from the payload.
-
-    Args:
-        data: Key or value.
-        headers: The record's headers.
-        name: The header's name.
-        may_go_on: Whether more may follow the frame in the header.
+    A header without a frame is kept as it is, after a mark: what it lacks is not taken from the payload. More may
+    follow the frame in the header if `may_go_on`.
     """
     from pyspark.sql import functions as f
 

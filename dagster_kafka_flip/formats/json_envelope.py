@@ -42,10 +42,8 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
     def rows(self, parsed: Column, key: Sequence[str]) -> Column:
         """The rows of a record, as an array of what `parse` gives, each with one `row`.
 
-        Args:
-            parsed: From `parse`.
-            key: The key of the table; then an update that changes the key also deletes the row of the previous one, and
-                of the rows of one key the last is left. Empty if rows are appended.
+        With a key, an update that changes it also deletes the row of the previous one, and of the rows of one key the
+        last is left.
         """
         from pyspark.sql import functions as f
 

@@ -46,26 +46,13 @@ _ABOUT_ARRAYS = frozenset({"items", "prefixItems", "additionalItems"})
 
 
 def columns_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> str:
-    """The columns of the objects that a JSON Schema describes, as DDL.
-
-    Args:
-        text: The schema as JSON.
-        references: Names and texts of the schemas that it refers to.
-        what: Name of the schema in an error.
-
-    Raises:
-        ConfigurationError: It is not a JSON Schema, or its values can't be turned into columns.
-    """
+    """The columns of the objects that a JSON Schema describes, as DDL; `what` is its name in an error."""
     struct = _checked(lambda: struct_of(_root(text, references)), what)
     return ", ".join(field.ddl() for field in struct.fields)
 
 
 def members_of(text: str, references: Iterable[tuple[str, str]] = (), *, what: str) -> Members:
-    """The shape of the objects that a JSON Schema describes.
-
-    Raises:
-        ConfigurationError: It is not a JSON Schema, or does not describe objects with properties.
-    """
+    """The shape of the objects that a JSON Schema describes."""
     return _checked(lambda: _root(text, references), what)
 
 
@@ -99,13 +86,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Place(NamedTuple):
-    """Path of a part of a schema.
-
-    Attributes:
-        resolver: What resolves its references.
-        path: The field, for errors.
-        around: The schemas that it is a part of.
-    """
+    """A field, the schemas that it is a part of, and what resolves its references."""
 
     resolver: Resolver
     path: str = ""
@@ -116,11 +97,7 @@ class _Place(NamedTuple):
 
 
 class _Reading:
-    """Reads the shape of values from a schema.
-
-    Args:
-        references: Finds what the schema refers to.
-    """
+    """Reads the shape of values from a schema."""
 
     def __init__(self, references: References) -> None:
         self._references = references
@@ -300,12 +277,7 @@ def _short(value: Any) -> str:
 
 
 class References:
-    """The schemas that a schema may refer to.
-
-    Args:
-        root: The schema.
-        named: Other schemas by the names that it refers to them with.
-    """
+    """The schemas that a schema, the root, may refer to, by the names that it has for them."""
 
     def __init__(self, root: Any, named: Mapping[str, Any]) -> None:
         from referencing import Registry

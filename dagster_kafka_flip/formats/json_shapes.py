@@ -165,11 +165,7 @@ def _both(one: Kind, other: Kind) -> Kind | None:
 
 
 def struct_of(members: Members, path: str = "") -> ColumnType:
-    """The columns of an object.
-
-    Raises:
-        ValueError: Two fields differ only in case.
-    """
+    """The columns of an object."""
     fields: dict[str, Field] = {}
     for name, shape in members.fields.items():
         inside = f"{path}.{name}".removeprefix(".")

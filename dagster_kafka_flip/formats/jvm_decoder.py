@@ -64,14 +64,7 @@ class LibraryFormat(DeclaredFormat, FunctionFormat):
 
 
 def decoded(function: str, data: Column, struct: StructType, **options: Any) -> Column:
-    """What a function of the library makes of bytes.
-
-    Args:
-        function: Its name.
-        data: The bytes.
-        struct: The declared fields.
-        options: What else it needs to know.
-    """
+    """What a function of the library makes of bytes, for declared fields."""
     from pyspark.sql import functions as f
 
     # Fixed when the call is written, and not when it runs.

@@ -94,10 +94,6 @@ def learn_schemas(records: DataFrame, decoder: Decoder) -> dict[str, list[str]]:
 
     A registry that has a new schema may have a newer one of the subject, too, which a record was written with: without
     it as the reader schema, that record would lose its new fields.
-
-    Raises:
-        RecordsRejectedError: The records name more than 1,000 schemas that are not known.
-        SchemaRegistryError: The registry does not answer, refuses, or lacks a schema.
     """
     from pyspark.sql import functions as f
 

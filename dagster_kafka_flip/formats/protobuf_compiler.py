@@ -56,19 +56,14 @@ def check_packages(*, with_compiler: bool) -> None:
 
 @lru_cache(maxsize=1024)
 def compiled(text: str, references: tuple[tuple[str, str], ...] = ()) -> bytes:
-    """Returns a FileDescriptorSet of all files, the schema's own last, with comments.
+    """A FileDescriptorSet of all files, the schema's own last, with comments.
 
-    Nothing but the given texts and the files that come with Protobuf can be imported. The result of the same text is
-    kept, because a run asks several times.
-
-    Args:
-        text: The schema: Protobuf's language, or a FileDescriptorProto in Base64, as Confluent's Python client
-            registers it.
-        references: Names and texts of the files that it imports, each before those that use it.
+    Nothing but the given texts, each before those that use it, and the files that come with Protobuf can be imported.
+    The text may also be a FileDescriptorProto in Base64, as Confluent's Python client registers it. The result of the
+    same text is kept, because a run asks several times.
 
     Raises:
         ValueError: The text can't be compiled.
-        ConfigurationError: A package is missing, or the compiler does not end.
     """
     check_packages(with_compiler=True)
     for name, _ in references:

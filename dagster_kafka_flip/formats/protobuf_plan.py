@@ -47,14 +47,10 @@ class _Pair(NamedTuple):
 
 
 def plan(writer: Descriptor, reader: Descriptor) -> list[dict[str, Any]]:
-    """How a writer's message is read as the reader's, which has been checked.
+    """How a writer's message is read as the reader's, which has been checked: the message, then those in it.
 
-    Returns:
-        The message, then those in it. They name each other by their number in this list. Those that are not read are in
-        it, too: what is wrong in them is wrong in the record.
-
-    Raises:
-        MisfitError: A field has another type.
+    They name each other by their number in this list. Those that are not read are in it, too: what is wrong in them is
+    wrong in the record.
     """
     top = _Pair(writer, reader, "row")
     paths, numbers, messages = {top.names: reader.name}, {top.names: 0}, [top]

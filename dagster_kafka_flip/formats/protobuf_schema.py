@@ -20,14 +20,10 @@ _GROUP = 10
 
 
 class ProtobufSchema:
-    """The messages of a descriptor set. It has its own pool, so that its names don't clash with others.
-
-    Args:
-        descriptor_set: A FileDescriptorSet, the file of the schema last.
+    """The messages of a descriptor set, the file of the schema last. It has its own pool, so that names don't clash.
 
     Raises:
         ValueError: It is none, or lacks a file that is imported.
-        ConfigurationError: The package protobuf is missing.
     """
 
     def __init__(self, descriptor_set: bytes) -> None:
@@ -63,11 +59,7 @@ class ProtobufSchema:
         return f"{self._file.package}." if self._file.package else ""
 
     def message(self, name: str) -> Descriptor:
-        """The message with a full name.
-
-        Raises:
-            KeyError: There is no such message.
-        """
+        """The message with a full name."""
         return self._pool.FindMessageTypeByName(name)
 
     def by_indexes(self) -> dict[tuple[int, ...], str | None]:
@@ -107,12 +99,7 @@ class ProtobufSchema:
 
 @lru_cache(maxsize=256)
 def schema_of(descriptor_set: bytes) -> ProtobufSchema:
-    """The schema of a descriptor set. It is kept, because a run asks several times.
-
-    Raises:
-        ValueError: It is none, or lacks a file that is imported.
-        ConfigurationError: The package protobuf is missing.
-    """
+    """The schema of a descriptor set. It is kept, because a run asks several times."""
     return ProtobufSchema(descriptor_set)
 
 

@@ -59,15 +59,7 @@ _MOST_FIELDS = 10_000
 
 
 def check_columns(message: Descriptor, what: str) -> None:
-    """Checks that a message can be turned into columns.
-
-    Args:
-        message: The message.
-        what: Name of the schema in an error.
-
-    Raises:
-        ConfigurationError: It contains itself, has no fields or too many, or two names differ only in case.
-    """
+    """Checks that a message can be turned into columns; `what` is the schema's name in an error."""
     if not message.fields:
         raise ConfigurationError(f"{what}: the message {message.full_name} has no fields, but a table needs a column")
     for number, problem in enumerate(_unreadable(message, message.name, ()), 1):

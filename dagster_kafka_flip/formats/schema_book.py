@@ -59,11 +59,7 @@ class SchemaBook:
             self._schemas.close()
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Asks the registry for the latest schema of a subject.
-
-        Raises:
-            SchemaRegistryError: The registry does not answer, or has no such subject.
-        """
+        """Asks the registry for the latest schema of a subject."""
         if self._schemas is None:
             raise KafkaFlipError("a book without a registry was asked for a subject; this is a bug")
         found = self._schemas.latest(subject)
@@ -87,23 +83,11 @@ class SchemaBook:
         return cls(None, {digits: _registered(digits, found) for digits, found in description.items()})
 
     def recall(self, frames: Iterable[str]) -> None:
-        """Asks the registry for schemas that records may name. What it lacks stays unknown.
-
-        Raises:
-            SchemaRegistryError: The registry does not answer, or refuses.
-        """
+        """Asks the registry for schemas that records may name. What it lacks stays unknown."""
         self._ask(frames)
 
     def learn(self, places: Mapping[str, str]) -> list[str]:
-        """Asks the registry for the schemas that records name, for some seconds; returns the frames that are new.
-
-        Args:
-            places: Where a record is that has the frame, by frame.
-
-        Raises:
-            SchemaNotFoundError: The registry lacks a schema.
-            SchemaRegistryError: The registry does not answer, or refuses.
-        """
+        """Asks for schemas, for some seconds, by where records have each; returns the frames that are new."""
         before = set(self._known)
         missing = self._ask(places)
         for seconds in _WAITS:

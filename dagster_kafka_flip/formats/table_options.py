@@ -59,12 +59,7 @@ def is_of_formats(name: str) -> bool:
 
 
 def formats_of(options: Mapping[str, str], schema: str) -> tuple[Format | None, Format]:
-    """Returns the formats of keys (None if the table has no key) and of values.
-
-    Args:
-        options: The options about formats and columns, by name.
-        schema: The table's columns, as DDL with Spark's types. Metadata columns belong to KafkaColumns.
-    """
+    """The formats of keys (None if the table has no key) and of values. The DDL has no metadata columns."""
     check_texts(options)
     if _METADATA.search(schema):
         msg = "schema: metadata columns can't be declared here; remove them, and choose them with KafkaColumns"

@@ -7,23 +7,14 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
-/**
- * Decodes Avro's binary encoding, each record with the schema that it was written with. A value
- * that is no record is the only field of its row.
- */
+/** Decodes Avro's binary encoding. A value that is no record is the only field of its row. */
 final class AvroDecoder implements Decoder {
   private final AvroInput input = new AvroInput();
   private final StructType declared;
   private final String reader;
   private final Book<Written> book;
 
-  /**
-   * What reads the records of a schema.
-   *
-   * @param prefix what an error about a record begins with
-   * @param name the schema's name; null if it has none, or is not known
-   * @param problem why nothing reads them; null if they can be read
-   */
+  /** What reads the records of a schema, or why nothing does. Errors begin with the prefix. */
   private record Written(String prefix, String name, AvroReader rows, String problem) {}
 
   AvroDecoder(StructType declared, Options options) {
@@ -64,13 +55,11 @@ final class AvroDecoder implements Decoder {
     return new Schema.Parser(NameValidator.NO_VALIDATION).setValidateDefaults(false).parse(text);
   }
 
-  /** The name of the schema that a record was written with; empty if it is not known. */
   String schemaOf(byte[] data) throws Misfit {
     String name = book.of(data, book.frame.end(data)).name;
     return name == null ? "" : name;
   }
 
-  /** A record's row. */
   InternalRow row(byte[] data) throws Misfit {
     int start = book.frame.end(data);
     Written written = book.of(data, start);

@@ -11,16 +11,14 @@ final class AvroInput extends ByteInput {
   /** Levels of a record inside of itself, which only a field that is left out may have. */
   private static final int DEEPEST = 500;
 
-  /**
-   * Elements without bytes, such as nulls, that a record may have in addition to those with any.
-   */
+  /** Elements without bytes, such as nulls, in addition to those with any. */
   private static final int MOST_EMPTY = 100_000;
 
   private static final int LONGEST = 10;
   private static final int MOST_OF_LONG = 18;
   private static final int MOST_BITS = 127;
 
-  private int depth;
+  int depth;
   private long elements;
 
   /** A misfit of a value whose place is not known yet: the text follows the place. */
@@ -75,14 +73,6 @@ final class AvroInput extends ByteInput {
     return zigzag(found);
   }
 
-  float readFloat() throws Misfit {
-    return Float.intBitsToFloat(fixed32());
-  }
-
-  double readDouble() throws Misfit {
-    return Double.longBitsToDouble(fixed64());
-  }
-
   /** The length of bytes or of a text, which are there. */
   int length() throws Misfit {
     long found = readLong();
@@ -101,34 +91,32 @@ final class AvroInput extends ByteInput {
   }
 
   Decimal decimal(int length, DecimalType type) throws Misfit {
+    if (length == 0) {
+      throw new Unplaced("has no bytes, but is a " + Types.shown(type));
+    }
     int from = skip(length);
-    Decimal found = null;
-    if (length > 0 && length <= Long.BYTES && type.precision() <= MOST_OF_LONG) {
+    if (length <= Long.BYTES && type.precision() <= MOST_OF_LONG) {
       long unscaled = data[from];
       for (int each = from + 1; each < at; each++) {
         unscaled = unscaled << 8 | data[each] & 0xff;
       }
       long limit = DecimalReader.POWERS[type.precision()];
       if (unscaled < limit && unscaled > -limit) {
-        found = Decimal.createUnsafe(unscaled, type.precision(), type.scale());
+        return Decimal.createUnsafe(unscaled, type.precision(), type.scale());
       }
-    } else if (length > 0) {
+    } else {
       BigInteger unscaled = new BigInteger(data, from, length);
       // Looked at first: it takes long to count the digits of a long number.
       if (unscaled.bitLength() <= MOST_BITS) {
         BigDecimal number = new BigDecimal(unscaled, type.scale());
-        boolean fits = number.precision() <= type.precision();
-        found = fits ? Decimal.apply(number, type.precision(), type.scale()) : null;
+        if (number.precision() <= type.precision()) {
+          return Decimal.apply(number, type.precision(), type.scale());
+        }
       }
     }
-    if (found == null) {
-      String what = length == 0 ? "has no bytes, but is a " : "has more digits than ";
-      throw new Unplaced(what + Types.shown(type) + (length == 0 ? "" : " holds"));
-    }
-    return found;
+    throw new Unplaced("has more digits than " + Types.shown(type) + " holds");
   }
 
-  /** The number of a symbol or of a union's branch. */
   int number(int all) throws Misfit {
     long found = readLong();
     if (found < 0 || found >= all) {
@@ -152,14 +140,9 @@ final class AvroInput extends ByteInput {
     return count;
   }
 
-  /** Begins a record that may contain itself. */
   void enter() throws Misfit {
     if (++depth > DEEPEST) {
       throw new Unplaced("is nested more than " + DEEPEST + " levels deep");
     }
-  }
-
-  void leave() {
-    depth--;
   }
 }

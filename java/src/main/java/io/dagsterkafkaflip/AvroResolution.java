@@ -10,6 +10,7 @@ import java.util.stream.Stream;
 import org.apache.avro.AvroRuntimeException;
 import org.apache.avro.JsonProperties;
 import org.apache.avro.Schema;
+import org.apache.avro.Schema.Type;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
@@ -20,24 +21,16 @@ import org.apache.spark.sql.types.StructType;
  *
  * <p>Avro does not compare logical types: it would read a time in milliseconds as one in
  * microseconds, a decimal of scale 2 as one of scale 4, and the bytes of a decimal as a text. Here
- * such schemas don't fit. Debezium's times have no logical type, but a name that contains their
- * unit.
+ * such schemas don't fit. Debezium's times have a name in place of a logical type.
  */
 final class AvroResolution {
   /** On a reader's record that records of every name are read as; the same text as in Python. */
   private static final String ANY_NAME = "dagster_kafka_flip_any_name";
 
-  private static final Map<Schema.Type, Set<Schema.Type>> PROMOTIONS =
-      Map.of(
-          Schema.Type.INT, Set.of(Schema.Type.LONG, Schema.Type.FLOAT, Schema.Type.DOUBLE),
-          Schema.Type.LONG, Set.of(Schema.Type.FLOAT, Schema.Type.DOUBLE),
-          Schema.Type.FLOAT, Set.of(Schema.Type.DOUBLE),
-          Schema.Type.STRING, Set.of(Schema.Type.BYTES),
-          Schema.Type.BYTES, Set.of(Schema.Type.STRING));
+  /** Each is promoted to those behind it. */
+  private static final List<Type> NUMBERS = List.of(Type.INT, Type.LONG, Type.FLOAT, Type.DOUBLE);
 
-  private static final Set<Schema.Type> NAMED =
-      Set.of(Schema.Type.RECORD, Schema.Type.ENUM, Schema.Type.FIXED);
-
+  private static final Set<Type> NAMED = Set.of(Type.RECORD, Type.ENUM, Type.FIXED);
   private static final String DEBEZIUM_TIME = "io.debezium.time.";
   private static final Map<String, String> AS_AVRO =
       Map.of(
@@ -55,16 +48,15 @@ final class AvroResolution {
   }
 
   AvroReader of(Schema writer, Schema reader, DataType target, String path) throws Misfit {
-    if (writer.getType() != Schema.Type.UNION) {
+    if (writer.getType() != Type.UNION) {
       return branch(writer, reader, target, path);
     }
-    List<Schema> types = writer.getTypes();
-    AvroReader[] branches = new AvroReader[types.size()];
+    AvroReader[] branches = new AvroReader[writer.getTypes().size()];
     Misfit last = mismatch(path, "an empty union");
     boolean isReadable = false;
     for (int number = 0; number < branches.length; number++) {
       try {
-        branches[number] = branch(types.get(number), reader, target, path);
+        branches[number] = branch(writer.getTypes().get(number), reader, target, path);
         isReadable = true;
       } catch (Misfit misfit) {
         // Each record shows whether its branch fits.
@@ -78,12 +70,12 @@ final class AvroResolution {
     if (!isReadable) {
       throw last;
     }
-    return AvroValues.union(branches);
+    return input -> branches[input.number(branches.length)].read(input);
   }
 
   private AvroReader branch(Schema writer, Schema reader, DataType target, String path)
       throws Misfit {
-    if (reader.getType() != Schema.Type.UNION) {
+    if (reader.getType() != Type.UNION) {
       return single(writer, reader, target, path);
     }
     List<Schema> readers = reader.getTypes();
@@ -97,17 +89,15 @@ final class AvroResolution {
     if (found == null) {
       throw mismatch(path, "no branch of the reader's union matches " + shown(writer));
     }
-    List<Schema> members =
-        readers.stream().filter(each -> each.getType() != Schema.Type.NULL).toList();
+    List<Schema> members = readers.stream().filter(each -> each.getType() != Type.NULL).toList();
     int place = members.indexOf(found);
     // Two numbers have one column, which is no STRUCT.
     if (place < 0 || members.size() == 1 || !(target instanceof StructType struct)) {
       return single(writer, found, target, path);
     }
     AvroReader member = single(writer, found, struct.fields()[place].dataType(), path);
-    int width = members.size();
     return input -> {
-      Object[] values = new Object[width];
+      Object[] values = new Object[members.size()];
       values[place] = member.read(input);
       return Types.row(values);
     };
@@ -125,40 +115,37 @@ final class AvroResolution {
               + " aliases)";
       throw mismatch(path, why.formatted(shown(writer), reader.getFullName()));
     }
+    boolean isFixed = reader.getType() == Type.FIXED;
+    if (isFixed && writer.getFixedSize() != reader.getFixedSize()) {
+      String why = writer.getFixedSize() + " bytes can't be read as " + reader.getFixedSize();
+      throw mismatch(path, why);
+    }
+    DataType inner = Types.inside(target);
     return switch (reader.getType()) {
       case RECORD ->
           target instanceof StructType struct
               ? record(writer, reader, struct, path)
               : skippedRecord(writer);
-      case ARRAY -> {
-        Schema element = reader.getElementType();
-        yield AvroValues.array(
-            of(writer.getElementType(), element, Types.inside(target), path + "[]"));
-      }
-      case MAP -> {
-        Schema value = reader.getValueType();
-        yield AvroValues.map(of(writer.getValueType(), value, Types.inside(target), path + "{}"));
-      }
-      case ENUM -> AvroValues.symbol(writer, reader);
-      case FIXED -> {
-        if (writer.getFixedSize() != reader.getFixedSize()) {
-          throw mismatch(
-              path, writer.getFixedSize() + " bytes can't be read as " + reader.getFixedSize());
-        }
-        yield AvroValues.plain(writer, target, false);
-      }
+      case ARRAY ->
+          AvroReader.several(
+              of(writer.getElementType(), reader.getElementType(), inner, path + "[]"), false);
+      case MAP ->
+          AvroReader.several(
+              of(writer.getValueType(), reader.getValueType(), inner, path + "{}"), true);
+      case ENUM -> AvroReader.symbol(writer, reader);
       default ->
-          AvroValues.plain(writer, target, Objects.toString(logical(reader)).endsWith("-millis"));
+          AvroReader.plain(writer, target, Objects.toString(logical(reader)).endsWith("-millis"));
     };
   }
 
   private AvroReader record(Schema writer, Schema reader, StructType target, String path)
       throws Misfit {
-    List<Schema.Field> written = writer.getFields();
-    AvroReader[] readers = new AvroReader[written.size()];
-    String[] paths = new String[written.size()];
-    int[] places = nowhere(written.size());
-    for (Schema.Field field : written) {
+    int size = writer.getFields().size();
+    AvroReader[] readers = new AvroReader[size];
+    String[] paths = new String[size];
+    int[] places = new int[size];
+    Arrays.fill(places, -1);
+    for (Schema.Field field : writer.getFields()) {
       readers[field.pos()] = skipped(field.schema());
       paths[field.pos()] = inside(path, field.name());
     }
@@ -172,26 +159,20 @@ final class AvroResolution {
               ? Stream.of(field.name())
               : field.aliases().stream().filter(each -> reader.getField(each) == null);
       List<Schema.Field> found = names.map(writer::getField).filter(Objects::nonNull).toList();
-      if (found.size() > 1 || found.size() == 1 && places[found.get(0).pos()] >= 0) {
-        throw mismatch(
-            inner, "by the aliases, several fields would be read as one, or one as several");
-      }
       if (found.isEmpty()) {
         defaults[field.pos()] = defaultOf(field, type, inner);
         continue;
       }
       int number = found.get(0).pos();
+      if (found.size() > 1 || places[number] >= 0) {
+        throw mismatch(
+            inner, "by the aliases, several fields would be read as one, or one as several");
+      }
       readers[number] = of(found.get(0).schema(), field.schema(), type, inner);
       paths[number] = inner;
       places[number] = field.pos();
     }
-    return AvroValues.record(readers, places, paths, defaults);
-  }
-
-  private static int[] nowhere(int fields) {
-    int[] places = new int[fields];
-    Arrays.fill(places, -1);
-    return places;
+    return AvroReader.record(readers, places, paths, defaults);
   }
 
   /** A reader of what only the writer has: as itself, but not as a column. */
@@ -204,9 +185,8 @@ final class AvroResolution {
     if (known != null) {
       return known;
     }
-    int size = schema.getFields().size();
-    AvroReader[] readers = new AvroReader[size];
-    AvroReader made = AvroValues.record(readers, nowhere(size), null, new Object[0]);
+    AvroReader[] readers = new AvroReader[schema.getFields().size()];
+    AvroReader made = AvroReader.record(readers, null, null, new Object[0]);
     // Before those inside of it, which may refer to it.
     skipped.put(schema.getFullName(), made);
     for (Schema.Field field : schema.getFields()) {
@@ -223,7 +203,7 @@ final class AvroResolution {
       return null;
     }
     try {
-      return of(field.schema(), field.schema(), type, path).read(AvroValues.defaultOf(field));
+      return of(field.schema(), field.schema(), type, path).read(AvroReader.defaultOf(field));
     } catch (AvroInput.Unplaced unplaced) {
       throw mismatch(path, "the reader's default " + unplaced.getMessage());
     }
@@ -244,13 +224,15 @@ final class AvroResolution {
   }
 
   private static boolean promotes(Schema writer, Schema reader) {
-    return PROMOTIONS.getOrDefault(writer.getType(), Set.of()).contains(reader.getType());
+    Type from = writer.getType();
+    Type to = reader.getType();
+    boolean isWider = NUMBERS.contains(from) && NUMBERS.indexOf(from) < NUMBERS.indexOf(to);
+    return isWider
+        || from == Type.STRING && to == Type.BYTES
+        || from == Type.BYTES && to == Type.STRING;
   }
 
-  /**
-   * How well a reader's type fits a writer's without a promotion: 0 not at all, more by name than
-   * by alias.
-   */
+  /** How well a type fits without a promotion: 0 not at all, more by name than by alias. */
   private static int likeness(Schema writer, Schema reader) {
     if (writer.getType() != reader.getType()) {
       return 0;

@@ -7,10 +7,7 @@ import java.util.HexFormat;
 import java.util.Map;
 import java.util.function.Function;
 
-/**
- * What is made of the schemas that records name, once for each. The driver asked a registry for
- * them.
- */
+/** What is made of the schemas that records name, which the driver asked a registry for. */
 final class Book<T> {
   /** Ends the read: the driver then asks for the schema. The same text as in schema_book.py. */
   private static final String UNKNOWN = "[dagster-kafka-flip: schema not asked for yet] ";
@@ -28,7 +25,6 @@ final class Book<T> {
     this.maker = maker;
   }
 
-  /** What is made of the schema that the bytes before the payload name. */
   T of(byte[] data, int start) {
     if (lastMade == null || !Arrays.equals(data, 0, start, last, 0, last.length)) {
       lastMade =

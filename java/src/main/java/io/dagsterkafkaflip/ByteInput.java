@@ -3,18 +3,14 @@ package io.dagsterkafkaflip;
 import java.util.Arrays;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/**
- * A record's bytes from a place to an end, with the numbers and texts that binary formats share.
- */
+/** A record's bytes, with the numbers and texts that binary formats share. */
 abstract class ByteInput {
   byte[] data;
   int at;
   int end;
 
-  /** Why the record is rejected if bytes are missing. */
   abstract Misfit tooShort();
 
-  /** Why it is rejected if a number does not end. */
   abstract Misfit tooLong();
 
   final int rest() {
@@ -44,7 +40,6 @@ abstract class ByteInput {
     throw tooLong();
   }
 
-  /** A number whose sign is in its last bit. */
   static long zigzag(long value) {
     return value >>> 1 ^ -(value & 1);
   }

@@ -1,8 +1,14 @@
 package io.dagsterkafkaflip;
 
+import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
 import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.StringJoiner;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -24,7 +30,6 @@ final class ChangeDecoder implements Decoder {
   private final ChangeFormat format;
   private final boolean isDebezium;
   private final boolean isCanal;
-  private final Readers readers;
   private final Fields fields = new Fields("");
   private final Scan scan;
   private final Found nothing;
@@ -36,42 +41,117 @@ final class ChangeDecoder implements Decoder {
     this.format = format;
     isDebezium = format == ChangeFormat.DEBEZIUM;
     isCanal = format == ChangeFormat.CANAL;
-    readers = new Readers(options.zone());
     scan = new Scan(options.is("show_values"));
     nothing = new Found(declared);
     placeholder = isDebezium ? new Placeholder(options.text("placeholder"), declared) : null;
-    addParts(fields);
+    addParts(fields, "");
     if (isDebezium) {
       // A record may have its schema beside the event.
       Fields payload = new Fields("payload");
-      addParts(payload);
-      fields.add("payload", payload);
+      addParts(payload, "payload.");
+      fields.readers.put("payload", payload);
     }
     if (isCanal) {
-      TABLE.forEach(name -> fields.add(name, readers.of(name, DataTypes.StringType)));
-      fields.add("isDdl", readers.of("isDdl", DataTypes.BooleanType));
+      TABLE.forEach(name -> fields.readers.put(name, new Scalars.Text(name, DataTypes.StringType)));
+      fields.readers.put("isDdl", new Scalars.Truth("isDdl", DataTypes.BooleanType));
     }
   }
 
-  private void addParts(Fields event) {
-    String inside = event.path.isEmpty() ? "" : event.path + ".";
-    event.add(format.kind(), readers.of(format.kind(), DataTypes.StringType));
+  private void addParts(Fields event, String prefix) {
+    event.readers.put(format.kind(), new Scalars.Text(format.kind(), DataTypes.StringType));
     for (String side : List.of(format.after(), format.before())) {
       // Canal's records have any number of rows, whose values are texts.
-      Image.Reader row = new Image.Reader(readers.top(inside + side, declared, isCanal), nothing);
-      event.add(side, isCanal ? new Collections.Array(side, row) : row);
+      ValueReader row =
+          new ImageReader(
+              new StructReader(prefix + side, declared, options.zone(), 0, true, isCanal));
+      event.readers.put(side, isCanal ? new CollectionReader(side, row) : row);
     }
     for (ChangeFormat.Part part : format.parts()) {
       if (options.asksFor(part.name())) {
-        event.add(part.top(), readers.of(part.top(), part.written()));
+        ValueReader reader = ValueReader.of(part.top(), part.written(), options.zone());
+        event.readers.put(part.top(), reader);
+      }
+    }
+  }
+
+  /** The fields of an envelope by name: what reads them, and their values in the record in hand. */
+  private static final class Fields extends ValueReader {
+    final Map<String, ValueReader> readers = new HashMap<>();
+    final Map<String, Object> values = new HashMap<>();
+    final Set<String> names = new HashSet<>();
+
+    Fields(String path) {
+      super(path, new StructType());
+    }
+
+    String text(String name) {
+      return Objects.toString(values.get(name), null);
+    }
+
+    @Override
+    Object read(Scan scan, JsonToken token) throws IOException, Misfit {
+      if (token != JsonToken.START_OBJECT) {
+        throw misfit(scan);
+      }
+      values.clear();
+      names.clear();
+      String name;
+      while ((name = scan.parser.nextFieldName()) != null) {
+        boolean isFirst = names.add(name);
+        JsonToken first = scan.parser.nextToken();
+        ValueReader reader = readers.get(name);
+        if (reader == null) {
+          scan.parser.skipChildren();
+        } else if (isFirst) {
+          values.put(name, reader.readOrNull(scan, first));
+        } else {
+          // Parts of two events would be one.
+          throw new Misfit("the field " + reader.path + " is there twice");
+        }
+      }
+      return this;
+    }
+  }
+
+  private record Image(Found found, InternalRow fields, Misfit misfit) {
+    InternalRow row() throws Misfit {
+      if (misfit != null) {
+        throw misfit;
+      }
+      return fields;
+    }
+  }
+
+  /** Keeps what is wrong with a row: only the whole record shows whether it matters. */
+  private final class ImageReader extends ValueReader {
+    private final StructReader row;
+
+    ImageReader(StructReader row) {
+      super(row.path, row.type);
+      this.row = row;
+    }
+
+    @Override
+    Image read(Scan scan, JsonToken token) throws IOException {
+      JsonParser parser = scan.parser;
+      int depth = parser.getParsingContext().getNestingDepth();
+      Found found = new Found(nothing);
+      scan.found = found;
+      try {
+        return new Image(found, row.read(scan, token), null);
+      } catch (Misfit misfit) {
+        while (token.isStructStart() && parser.getParsingContext().getNestingDepth() >= depth) {
+          parser.nextToken();
+        }
+        return new Image(found, null, misfit);
       }
     }
   }
 
   @Override
   public InternalRow decode(byte[] data) throws Misfit {
-    scan.run(data, 0, () -> fields.read(scan, JsonToken.START_OBJECT));
-    Fields event = fields.get("payload") instanceof Fields payload ? payload : fields;
+    scan.run(data, 0, fields);
+    Fields event = fields.values.get("payload") instanceof Fields payload ? payload : fields;
     String kind = event.text(format.kind());
     String without = without(event, kind);
     if (without != null) {
@@ -81,23 +161,27 @@ final class ChangeDecoder implements Decoder {
     }
     UTF8String op = format.op(kind);
     InternalRow about = format.about(options, name -> part(event, name));
-    checkTable(event);
+    for (String name : TABLE) {
+      if (options.text(name) != null && event.text(name) == null) {
+        throw new Misfit("the record names no " + name);
+      }
+    }
     Image[] after = images(event, format.after(), op);
     Image[] before = images(event, format.before(), op);
     if (op == ChangeFormat.UPDATE && after.length != before.length) {
       throw noPreviousValues();
     }
-    Object[] rows = new Object[after.length];
+    InternalRow[] rows = new InternalRow[after.length];
     for (int place = 0; place < rows.length; place++) {
       rows[place] = change(op, after[place], place < before.length ? before[place] : null);
     }
     Image first = shown(op, after[0], before[0]);
     Found found = first == null ? nothing : first.found;
     if (!isDebezium) {
-      return found.result(null, op, Types.array(rows), about);
+      return found.result(null, op, Types.array(Arrays.asList(rows)), about);
     }
-    InternalRow row = ((InternalRow) rows[0]).getStruct(0, 0);
-    InternalRow earlier = ((InternalRow) rows[0]).getStruct(1, 0);
+    InternalRow row = rows[0].getStruct(0, 0);
+    InternalRow earlier = rows[0].getStruct(1, 0);
     Object unavailable = placeholder.takenFrom(row, earlier);
     return found.result(
         null, op, row, options.asksFor("before") ? earlier : null, unavailable, about);
@@ -105,18 +189,16 @@ final class ChangeDecoder implements Decoder {
 
   /** Which event a record without a row is; null for a change. */
   private String without(Fields event, String kind) {
-    if (isCanal) {
-      for (String name : TABLE) {
-        String wanted = options.text(name);
-        String found = event.text(name);
-        if (wanted != null && found != null && !found.equals(wanted)) {
-          return "other table";
-        }
+    for (String name : TABLE) {
+      String wanted = options.text(name);
+      String found = event.text(name);
+      if (wanted != null && found != null && !found.equals(wanted)) {
+        return "other table";
       }
-      boolean isDdl = Boolean.TRUE.equals(event.get("isDdl")) && event.get(format.after()) == null;
-      if (isDdl && !"TRUNCATE".equals(kind)) {
-        return "schema change";
-      }
+    }
+    boolean isDdl = Boolean.TRUE.equals(event.values.get("isDdl"));
+    if (isDdl && event.values.get(format.after()) == null && !"TRUNCATE".equals(kind)) {
+      return "schema change";
     }
     if (kind == null) {
       return isDebezium ? eventOf(event.names) : null;
@@ -139,10 +221,10 @@ final class ChangeDecoder implements Decoder {
 
   private static Object part(Fields event, String name) {
     if (!name.startsWith("source.")) {
-      return event.get(name);
+      return event.values.get(name);
     }
     UTF8String key = UTF8String.fromString(name.substring("source.".length()));
-    MapData source = (MapData) event.get("source");
+    MapData source = (MapData) event.values.get("source");
     for (int at = 0; source != null && at < source.numElements(); at++) {
       if (key.equals(source.keyArray().getUTF8String(at))) {
         return source.valueArray().get(at, DataTypes.StringType);
@@ -151,17 +233,9 @@ final class ChangeDecoder implements Decoder {
     return null;
   }
 
-  private void checkTable(Fields event) throws Misfit {
-    for (String name : TABLE) {
-      if (isCanal && options.text(name) != null && event.get(name) == null) {
-        throw new Misfit("the record names no " + name);
-      }
-    }
-  }
-
   /** The rows on one side of a change; one that is null if there are none. */
   private static Image[] images(Fields event, String side, UTF8String op) {
-    Object found = op == ChangeFormat.TRUNCATE ? null : event.get(side);
+    Object found = op == ChangeFormat.TRUNCATE ? null : event.values.get(side);
     if (found instanceof ArrayData rows && rows.numElements() > 0) {
       return Arrays.stream(rows.array()).toArray(Image[]::new);
     }
@@ -172,7 +246,6 @@ final class ChangeDecoder implements Decoder {
     return format.shown(op).equals(format.after()) ? after : before;
   }
 
-  /** A row, and what it was before. */
   private InternalRow change(UTF8String op, Image after, Image before) throws Misfit {
     if (op == ChangeFormat.TRUNCATE) {
       return Types.row(null, null);
@@ -196,10 +269,9 @@ final class ChangeDecoder implements Decoder {
       checkWhole(after.found);
     }
     if (format.isPartial()) {
+      boolean isDelete = op == ChangeFormat.DELETE;
       earlier =
-          op == ChangeFormat.UPDATE
-              ? merged(earlier, before.found, row)
-              : op == ChangeFormat.DELETE ? row : null;
+          op == ChangeFormat.UPDATE ? merged(earlier, before.found, row) : isDelete ? row : null;
     }
     return Types.row(row, earlier);
   }

@@ -3,6 +3,7 @@ package io.dagsterkafkaflip;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import java.util.function.Predicate;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
@@ -12,16 +13,11 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * Where a format has what all formats of changes have.
  *
- * @param name what a record of it is, as an error names it
- * @param kind the field that says what a change does
- * @param ops what each of its values does
- * @param expected its values, as an error names them
- * @param events its values for records without a row
- * @param after the field with the row after a change
- * @param before the field with the row before it
+ * @param kind the field that says what a change does: one of `ops`, or of `events` without a row
+ * @param expected all of them, as an error names them
+ * @param events by regular expressions
  * @param isPartial whether `before` has only what an update changed; then a deleted row is in
  *     `after`
- * @param unitsOfSecond the unit of times that are numbers
  * @param parts what may land with a row
  */
 record ChangeFormat(
@@ -41,7 +37,6 @@ record ChangeFormat(
   static final UTF8String DELETE = UTF8String.fromString("delete");
   static final UTF8String READ = UTF8String.fromString("read");
   static final UTF8String TRUNCATE = UTF8String.fromString("truncate");
-
   private static final DataType TEXT = DataTypes.StringType;
   private static final DataType TEXTS = DataTypes.createArrayType(TEXT);
   private static final DataType PROPERTIES = DataTypes.createMapType(TEXT, TEXT);
@@ -79,14 +74,8 @@ record ChangeFormat(
           Map.of("insert", INSERT, "update", UPDATE, "delete", DELETE, "bootstrap-insert", READ),
           "insert, update, delete, bootstrap-insert",
           Map.of(
-              "bootstrap-start", "bootstrap",
-              "bootstrap-complete", "bootstrap",
-              "database-create", "schema change",
-              "database-alter", "schema change",
-              "database-drop", "schema change",
-              "table-create", "schema change",
-              "table-alter", "schema change",
-              "table-drop", "schema change"),
+              "bootstrap-(start|complete)", "bootstrap",
+              "(database|table)-(create|alter|drop)", "schema change"),
           "data",
           "old",
           true,
@@ -132,20 +121,12 @@ record ChangeFormat(
               new Part("ingestion_timestamp", "current_ts", CLOCK),
               new Part("primary_key", "primary_keys", TEXTS)));
 
-  /**
-   * What may land with a row.
-   *
-   * @param name its column
-   * @param field the field that has it, perhaps one of those in `source`
-   * @param type its type
-   */
+  /** A column that may land with a row, and the field that has it, perhaps inside of `source`. */
   record Part(String name, String field, DataType type) {
-    /** The field at the record's top that it is in. */
     String top() {
       return field.startsWith("source.") ? "source" : field;
     }
 
-    /** How that field is read from JSON. */
     DataType written() {
       return top().equals("source") ? PROPERTIES : type == TEXTS ? TEXTS : TEXT;
     }
@@ -155,26 +136,31 @@ record ChangeFormat(
       if (type == TEXTS || type == PROPERTIES) {
         return written;
       }
-      boolean isPlain =
-          written instanceof UTF8String || written instanceof Number || written instanceof Boolean;
-      if (!isPlain || type == TEXT) {
-        return isPlain ? UTF8String.fromString(written.toString()) : null;
+      String text = written.toString();
+      if (!(written instanceof UTF8String
+          || written instanceof Number
+          || written instanceof Boolean)) {
+        return null;
+      }
+      if (type == TEXT) {
+        return UTF8String.fromString(text);
       }
       if (type == CLOCK) {
-        char[] text = written.toString().toCharArray();
         TimeText time = new TimeText();
-        return time.read(text, 0, text.length) && !time.hasOffset ? time.local() : null;
+        return time.read(text.toCharArray(), 0, text.length()) && !time.hasOffset
+            ? time.local()
+            : null;
       }
-      long number;
       try {
-        number = Long.parseLong(written.toString());
+        long number = Long.parseLong(text);
+        if (type != TIME) {
+          return number;
+        }
+        boolean fits = Types.isInYears(Math.floorDiv(number, unitsOfSecond));
+        return fits ? number * (1_000_000 / unitsOfSecond) : null;
       } catch (NumberFormatException error) {
         return null;
       }
-      if (type == TIME && !Types.isInYears(Math.floorDiv(number, unitsOfSecond))) {
-        return null;
-      }
-      return type == TIME ? number * (1_000_000 / unitsOfSecond) : number;
     }
   }
 
@@ -182,35 +168,33 @@ record ChangeFormat(
     return Found.type(type(declared, PROPERTIES), declared);
   }
 
-  /**
-   * The columns of a change.
-   *
-   * @param declared those of its row
-   * @param source the type of Debezium's `source` as a whole
-   */
+  /** The columns of a change whose row has declared ones; `source` is of Debezium's as a whole. */
   StructType type(StructType declared, DataType source) {
     DataType row = Types.nullable(declared);
-    StructType both = new StructType().add(Types.field("row", row)).add(Types.field("before", row));
+    StructType both = new StructType().add("row", row).add("before", row);
     StructType about = new StructType();
     for (Part part : parts) {
-      about = about.add(Types.field(part.name, part.type == PROPERTIES ? source : part.type));
+      about = about.add(part.name, part.type == PROPERTIES ? source : part.type);
     }
-    StructType type = new StructType().add(Types.field("event", TEXT)).add(Types.field("op", TEXT));
-    if (this == DEBEZIUM) {
-      type = type.add(both.apply("row")).add(both.apply("before"));
-      type = type.add(Types.field("unavailable", TEXTS));
-    } else {
-      type = type.add(Types.field("rows", DataTypes.createArrayType(both)));
-    }
-    return type.add(Types.field("about", about));
+    StructType type = new StructType().add("event", TEXT).add("op", TEXT);
+    return (this == DEBEZIUM
+            ? type.add("row", row).add("before", row).add("unavailable", TEXTS)
+            : type.add("rows", DataTypes.createArrayType(both)))
+        .add("about", about);
   }
 
   /** Which event without a row a record is; null if it is a change, or unknown. */
   String event(String kind, Options options) {
-    return ops.get(kind) == TRUNCATE && options.is("skip_truncate") ? "truncate" : events.get(kind);
+    if (ops.containsKey(kind)) {
+      return ops.get(kind) == TRUNCATE && options.is("skip_truncate") ? "truncate" : null;
+    }
+    return lookUp(events, kind::matches);
   }
 
-  /** What a change does. */
+  static String lookUp(Map<String, String> map, Predicate<String> fits) {
+    return map.keySet().stream().filter(fits).findFirst().map(map::get).orElse(null);
+  }
+
   UTF8String op(String kind) throws Misfit {
     if (kind == null) {
       throw new Misfit("not " + name + ": it has no " + this.kind);
@@ -223,7 +207,6 @@ record ChangeFormat(
     return op;
   }
 
-  /** The field with the row that a change lands. */
   String shown(UTF8String op) {
     return op == DELETE && !isPartial ? before : after;
   }

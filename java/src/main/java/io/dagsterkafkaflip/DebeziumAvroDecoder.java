@@ -37,7 +37,7 @@ final class DebeziumAvroDecoder implements Decoder {
     DataType source = hasSource ? declared.apply("source").dataType() : DataTypes.NullType;
     return FORMAT
         .type(structOf(declared, "after"), Types.nullable(source))
-        .add(Types.field("problem", DataTypes.StringType));
+        .add("problem", DataTypes.StringType);
   }
 
   private static StructType structOf(StructType declared, String name) {
@@ -46,7 +46,7 @@ final class DebeziumAvroDecoder implements Decoder {
 
   @Override
   public InternalRow decode(byte[] data) throws Misfit {
-    String without = eventOf(records.schemaOf(data));
+    String without = ChangeFormat.lookUp(EVENTS, records.schemaOf(data)::endsWith);
     InternalRow event = without == null ? records.row(data) : null;
     String kind = event == null ? null : Objects.toString(field(event, declared, "op"), null);
     without = kind == null ? without : FORMAT.event(kind, options);
@@ -64,15 +64,6 @@ final class DebeziumAvroDecoder implements Decoder {
     Object unavailable = placeholder.takenFrom(row, before);
     InternalRow asked = options.asksFor("before") ? before : null;
     return Types.row(null, op, row, asked, unavailable, about, null);
-  }
-
-  /** Which event without a row the records of a schema are; null if they are changes. */
-  private static String eventOf(String schema) {
-    return EVENTS.keySet().stream()
-        .filter(schema::endsWith)
-        .findFirst()
-        .map(EVENTS::get)
-        .orElse(null);
   }
 
   private Object part(InternalRow event, String name) {

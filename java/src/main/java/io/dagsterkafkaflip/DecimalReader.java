@@ -12,8 +12,6 @@ final class DecimalReader extends ValueReader {
   private static final int MOST_OF_LONG = 18;
 
   private static final int LONGEST = 1_000;
-
-  /** The powers of ten that are a long. */
   static final long[] POWERS = Decimal.POW_10();
 
   private final int precision;
@@ -21,8 +19,8 @@ final class DecimalReader extends ValueReader {
 
   DecimalReader(String path, DecimalType type) {
     super(path, type);
-    this.precision = type.precision();
-    this.scale = type.scale();
+    precision = type.precision();
+    scale = type.scale();
   }
 
   @Override
@@ -37,11 +35,6 @@ final class DecimalReader extends ValueReader {
   @Override
   Object ofText(Scan scan, String text) throws IOException, Misfit {
     return value(scan, text.toCharArray(), 0, text.length());
-  }
-
-  private Decimal value(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
-    Decimal plain = plain(text, from, to);
-    return plain == null ? any(scan, text, from, to) : plain;
   }
 
   /** The value of a short number without an exponent; null if it is not one, or does not fit. */
@@ -75,7 +68,11 @@ final class DecimalReader extends ValueReader {
     return Decimal.createUnsafe(isNegative ? -digits : digits, precision, scale);
   }
 
-  private Decimal any(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
+  private Decimal value(Scan scan, char[] text, int from, int to) throws IOException, Misfit {
+    Decimal plain = plain(text, from, to);
+    if (plain != null) {
+      return plain;
+    }
     if (to - from > LONGEST) {
       throw misfit(scan);
     }

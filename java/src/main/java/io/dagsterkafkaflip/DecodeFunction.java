@@ -8,38 +8,27 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/**
- * A function that decodes bytes as declared. Spark calls `invoke` in the code that it generates.
- */
+/** Decodes bytes as declared. Spark calls `invoke` in the code that it generates. */
 public final class DecodeFunction implements ScalarFunction<InternalRow> {
   private static final long serialVersionUID = 1L;
 
-  private final Decoding decoding;
+  private final Decoder.Kind kind;
   private final StructType declared;
   private final StructType result;
   private final String version = VersionFunction.version();
 
-  /**
-   * One object, because several threads may call this: each then sees a whole one, its own or
-   * another's.
-   */
+  /** One object: each of several threads that call this sees a whole one, its own or another's. */
   private transient Made made;
 
   private record Made(Thread thread, UTF8String options, Decoder decoder) {}
 
-  DecodeFunction(Decoding decoding, StructType declared) {
-    this.decoding = decoding;
-    this.declared = declared;
-    this.result = decoding.result(declared);
+  DecodeFunction(Decoder.Kind kind, StructType given) {
+    this.kind = kind;
+    declared = (StructType) given.fields()[1].dataType();
+    result = kind.result.apply(declared);
   }
 
-  /**
-   * Decodes a record.
-   *
-   * @param data the record's bytes
-   * @param typed a null whose type has the declared fields
-   * @param options what the format sets, as a JSON object
-   */
+  /** Decodes a record, by the fields in the type of a null and by what the format sets, as JSON. */
   public InternalRow invoke(byte[] data, InternalRow typed, UTF8String options) {
     if (data == null) {
       return null;
@@ -49,7 +38,7 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
         || made.thread != Thread.currentThread()
         || made.options != options && !made.options.equals(options)) {
       VersionFunction.check(version);
-      Decoder decoder = decoding.decoder(declared, new Options(options));
+      Decoder decoder = kind.decoder.apply(declared, new Options(options));
       made = new Made(Thread.currentThread(), options, decoder);
       this.made = made;
     }
@@ -89,10 +78,9 @@ public final class DecodeFunction implements ScalarFunction<InternalRow> {
 
   @Override
   public String name() {
-    return decoding.sqlName();
+    return kind.sqlName();
   }
 
-  /** Spark's plans show it. */
   @Override
   public String toString() {
     return name();

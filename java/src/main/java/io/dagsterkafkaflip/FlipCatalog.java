@@ -8,9 +8,6 @@ import org.apache.spark.sql.connector.catalog.FunctionCatalog;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
-import org.apache.spark.sql.types.BinaryType;
-import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -19,27 +16,12 @@ public final class FlipCatalog implements FunctionCatalog {
   private final Map<String, Function<StructType, BoundFunction>> functions = new LinkedHashMap<>();
   private String name;
 
-  /** Makes the catalogue; Spark does so by reflection. */
   public FlipCatalog() {
     functions.put(VersionFunction.NAME, given -> new VersionFunction());
     functions.put(EncodeFunction.NAME, EncodeFunction::new);
-    for (Decoding each : Decoding.values()) {
-      functions.put(each.sqlName(), given -> new DecodeFunction(each, declared(each, given)));
+    for (Decoder.Kind each : Decoder.Kind.values()) {
+      functions.put(each.sqlName(), given -> new DecodeFunction(each, given));
     }
-  }
-
-  private static StructType declared(Decoding decoding, StructType given) {
-    StructField[] fields = given.fields();
-    if (fields.length == 3
-        && fields[0].dataType() instanceof BinaryType
-        && fields[1].dataType() instanceof StructType declared
-        && fields[2].dataType() instanceof StringType) {
-      return declared;
-    }
-    throw new UnsupportedOperationException(
-        decoding.sqlName()
-            + " takes (BINARY, CAST(NULL AS STRUCT<...>), STRING), not "
-            + given.catalogString());
   }
 
   private record Unbound(String name, Function<StructType, BoundFunction> binding)

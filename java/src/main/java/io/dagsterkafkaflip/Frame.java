@@ -12,9 +12,7 @@ final class Frame {
   private static final byte[] NO_FRAME =
       HexFormat.of().parseHex("f3b1d07c5e29486a9c04e7fb8216d35a");
 
-  /** Whether records have one. */
   final boolean isThere;
-
   final boolean isInHeaders;
 
   Frame(Options options) {
@@ -34,24 +32,20 @@ final class Frame {
     if (first == 1 && data.length >= GUID) {
       return GUID;
     }
-    throw new Misfit(problem(data, first));
-  }
-
-  private String problem(byte[] data, int first) {
     String also = isInHeaders ? ", and no header has a schema id" : "";
     int mismatch = Arrays.mismatch(data, NO_FRAME);
     if (mismatch < 0 || mismatch == NO_FRAME.length) {
       int size = data.length - NO_FRAME.length;
-      return "its header for the schema id has " + size + " bytes, which are not an id";
+      throw new Misfit("its header for the schema id has " + size + " bytes, which are not an id");
     }
     if (data.length == 0) {
-      return "it is empty" + also;
+      throw new Misfit("it is empty" + also);
     }
     if (first == 0) {
-      return "its " + data.length + " bytes are too few for a schema id (5)" + also;
+      throw new Misfit("its " + data.length + " bytes are too few for a schema id (5)" + also);
     }
-    return String.format(
-        "its first byte is 0x%02X, not the magic byte 0x00 of a schema registry's serializer%s",
-        first & 0xff, also);
+    String why =
+        "its first byte is 0x%02X, not the magic byte 0x00 of a schema registry's serializer";
+    throw new Misfit(why.formatted(data[0]) + also);
   }
 }

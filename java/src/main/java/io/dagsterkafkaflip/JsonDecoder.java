@@ -1,6 +1,5 @@
 package io.dagsterkafkaflip;
 
-import com.fasterxml.jackson.core.JsonToken;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
@@ -9,24 +8,24 @@ final class JsonDecoder implements Decoder {
   private final StructReader fields;
   private final Frame frame;
   private final Scan scan;
-  private final Found found;
+  private final Found nothing;
 
   JsonDecoder(StructType declared, Options options) {
-    fields = new Readers(options.zone()).top("", declared, false);
+    fields = new StructReader("", declared, options.zone(), 0, true, false);
     frame = new Frame(options);
     scan = new Scan(options.is("show_values"));
-    found = new Found(declared);
+    nothing = new Found(declared);
   }
 
   static StructType result(StructType declared) {
-    return Found.type(new StructType().add(Types.field("row", Types.nullable(declared))), declared);
+    return Found.type(new StructType().add("row", Types.nullable(declared)), declared);
   }
 
   @Override
   public InternalRow decode(byte[] data) throws Misfit {
-    found.clear();
+    Found found = new Found(nothing);
     scan.found = found;
-    Object row = scan.run(data, frame.end(data), () -> fields.read(scan, JsonToken.START_OBJECT));
+    Object row = scan.run(data, frame.end(data), fields);
     found.checkRequired();
     return found.result(row);
   }

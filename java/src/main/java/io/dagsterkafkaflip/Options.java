@@ -11,24 +11,24 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** What a format sets, as a JSON object. */
 final class Options {
+  static final ObjectMapper MAPPER = new ObjectMapper();
+
   private final JsonNode given;
   private final Set<String> metadata = new HashSet<>();
 
   Options(UTF8String text) {
     try {
-      given = new ObjectMapper().readTree(text.toString());
+      given = MAPPER.readTree(text.toString());
     } catch (JsonProcessingException error) {
       throw new IllegalArgumentException("the options are not JSON: " + text, error);
     }
     given.path("metadata").forEach(each -> metadata.add(each.asText()));
   }
 
-  /** What is set, of any kind; a missing node if nothing is. */
   JsonNode node(String name) {
     return given.path(name);
   }
 
-  /** A text; null if it is not set. */
   String text(String name) {
     return given.path(name).asText(null);
   }

@@ -5,11 +5,11 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
-import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Set;
 import java.util.UUID;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -29,7 +29,7 @@ import org.apache.spark.unsafe.types.VariantVal;
 
 /** What Debezium writes for a value that the database did not send, in its form in each type. */
 final class Placeholder {
-  private final Set<UTF8String> texts = new HashSet<>();
+  private final Set<UTF8String> texts;
   private final byte[] bytes;
   private final UTF8String uuid;
   private final StructField[] columns;
@@ -40,15 +40,14 @@ final class Placeholder {
     bytes = text.getBytes(StandardCharsets.UTF_8);
     uuid = UTF8String.fromString(UUID.nameUUIDFromBytes(bytes).toString());
     String quoted = '"' + new String(JsonStringEncoder.getInstance().quoteAsString(text)) + '"';
+    // Of an HSTORE, and by the connector's binary.handling.mode.
     String hstore = "{" + quoted + ":" + quoted + "}";
-    // The others by the connector's binary.handling.mode.
-    Stream.of(
-            text,
-            Base64.getEncoder().encodeToString(bytes),
-            Base64.getUrlEncoder().encodeToString(bytes),
-            HexFormat.of().formatHex(bytes),
-            hstore)
-        .forEach(form -> texts.add(UTF8String.fromString(form)));
+    String base64 = Base64.getEncoder().encodeToString(bytes);
+    String ofUrls = Base64.getUrlEncoder().encodeToString(bytes);
+    texts =
+        Stream.of(text, hstore, base64, ofUrls, HexFormat.of().formatHex(bytes))
+            .map(UTF8String::fromString)
+            .collect(Collectors.toSet());
   }
 
   /**
@@ -60,7 +59,7 @@ final class Placeholder {
       namesIn(earlier);
     }
     List<UTF8String> names = row == null ? List.of() : namesIn(row);
-    return names.isEmpty() ? null : Types.array(names.toArray());
+    return names.isEmpty() ? null : Types.array(names);
   }
 
   private List<UTF8String> namesIn(InternalRow row) {
@@ -76,9 +75,6 @@ final class Placeholder {
   }
 
   private boolean is(DataType type, Object value) {
-    if (value instanceof UTF8String text) {
-      return texts.contains(text);
-    }
     if (value instanceof byte[] data) {
       return Arrays.equals(data, bytes);
     }
@@ -88,24 +84,20 @@ final class Placeholder {
           && texts.contains(UTF8String.fromString(found.getString()));
     }
     if (value instanceof MapData map) {
-      return map.numElements() == 1 && isEntry(map);
+      UTF8String text = UTF8String.fromBytes(bytes);
+      return map.numElements() == 1
+          && text.equals(map.keyArray().get(0, DataTypes.StringType))
+          && text.equals(map.valueArray().get(0, null));
     }
-    return value instanceof ArrayData array && isArray(((ArrayType) type).elementType(), array);
-  }
-
-  private boolean isEntry(MapData map) {
-    UTF8String text = UTF8String.fromBytes(bytes);
-    return text.equals(map.keyArray().get(0, DataTypes.StringType))
-        && text.equals(map.valueArray().get(0, null));
+    return value instanceof ArrayData array
+        ? isArray(((ArrayType) type).elementType(), array)
+        : texts.contains(value);
   }
 
   private boolean isArray(DataType type, ArrayData array) {
     if (type instanceof IntegralType) {
-      boolean isIt = array.numElements() == bytes.length;
-      for (int at = 0; isIt && at < bytes.length; at++) {
-        isIt = array.get(at, type) instanceof Number number && number.longValue() == bytes[at];
-      }
-      return isIt;
+      return array.numElements() == bytes.length
+          && Arrays.toString(array.array()).equals(Arrays.toString(bytes));
     }
     if (array.numElements() != 1 || !(type instanceof StringType || type instanceof BinaryType)) {
       return false;

@@ -1,10 +1,10 @@
 package io.dagsterkafkaflip;
 
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
 import com.fasterxml.jackson.databind.JsonNode;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.types.StructType;
 
 /** Decodes Protobuf with the schemas that records were written with. */
 final class ProtobufDecoder implements Decoder {
@@ -15,8 +15,8 @@ final class ProtobufDecoder implements Decoder {
 
   private final Book<Schema> book;
 
-  ProtobufDecoder(StructType declared, Options options) {
-    book = new Book<>(options, Schema::new);
+  ProtobufDecoder(Options options) {
+    book = new Book<>(options, Schema::of);
   }
 
   @Override
@@ -29,33 +29,27 @@ final class ProtobufDecoder implements Decoder {
       throw new Misfit(schema.problem);
     }
     if (book.frame.isThere) {
-      start = schema.content(payload, start, isInHeaders ? inHeader(data) : 0);
+      String digits = new String(data, payload.length, data.length - payload.length, US_ASCII);
+      start = schema.content(payload, start, isInHeaders ? Integer.parseInt(digits) : 0);
     }
     return Types.row(schema.row(payload, start), null);
   }
 
-  private static int inHeader(byte[] data) {
-    int start = data.length - LENGTH;
-    return Integer.parseInt(new String(data, start, LENGTH, StandardCharsets.US_ASCII));
-  }
-
-  private static final class Schema {
-    /** Why its records can't be decoded; null if some can. */
-    final String problem;
-
-    private final String prefix;
-    private final String subject;
-    private final ProtobufMessage message;
-
-    /** Why a message is not the reader's, by message indexes; null if it is. */
-    private final JsonNode reasons;
-
-    Schema(JsonNode given) {
-      problem = given.path("problem").asText(null);
-      prefix = given.has("name") ? given.get("name").asText() + ": " : "";
-      subject = "it is not " + given.path("message").asText();
-      reasons = given.path("reasons");
-      message = given.path("plan").isEmpty() ? null : ProtobufMessage.of(given.get("plan"));
+  /**
+   * How the records of a schema are read.
+   *
+   * @param problem why they can't be; null if some can
+   * @param reasons why a message is not the reader's, by message indexes; null if it is
+   */
+  private record Schema(
+      String problem, String prefix, String subject, ProtobufMessage message, JsonNode reasons) {
+    static Schema of(JsonNode given) {
+      return new Schema(
+          given.path("problem").asText(null),
+          given.has("name") ? given.get("name").asText() + ": " : "",
+          "it is not " + given.path("message").asText(),
+          given.path("plan").isEmpty() ? null : ProtobufMessage.of(given.get("plan")),
+          given.path("reasons"));
     }
 
     Object row(byte[] payload, int start) throws Misfit {
@@ -75,7 +69,7 @@ final class ProtobufDecoder implements Decoder {
       byte[] bytes = inHeader > 0 ? Arrays.copyOf(payload, inHeader) : payload;
       Wire in = new Wire(bytes, start, prefix + "its message indexes are wrong");
       String indexes = indexes(in);
-      if (inHeader > 0 && in.hasMore()) {
+      if (inHeader > 0 && in.rest() > 0) {
         throw new Misfit(prefix + "extra bytes follow the message indexes in its header");
       }
       JsonNode reason = reasons.get(indexes);

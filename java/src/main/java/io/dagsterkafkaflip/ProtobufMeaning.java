@@ -3,42 +3,33 @@ package io.dagsterkafkaflip;
 import com.fasterxml.jackson.core.io.JsonStringEncoder;
 import com.fasterxml.jackson.core.io.NumberOutput;
 import java.math.BigDecimal;
+import java.util.Arrays;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/**
- * What a message means: a column's value of those of its fields, in the order of protobuf_plan.py.
- */
-enum ProtobufMeaning {
-  ROW,
-  EMPTY,
-  ENTRY,
-  WRAPPER,
-  TIMESTAMP,
-  DURATION,
-  STRUCT,
-  VALUE,
-  LIST;
-
+/** What makes a column's value of those of a message's fields, as in protobuf_plan.py. */
+final class ProtobufMeaning {
   private static final int MOST_NANOS = 999_999_999;
   private static final long MOST_SECONDS = 315_576_000_000L;
   // Larger numbers are not exact.
   private static final double EXACT = 1L << 53;
 
-  Object of(Object[] values, String path) throws Misfit {
-    return switch (this) {
-      case ROW -> Types.row(values);
-      case EMPTY -> true;
-      case ENTRY -> values;
-      case WRAPPER -> values[0];
-      case TIMESTAMP -> timestamp((long) values[0], (int) values[1], path);
-      case DURATION -> duration((long) values[0], (int) values[1], path);
-      case STRUCT -> object((MapData) values[0]);
-      case VALUE -> json(values, path);
-      case LIST -> array((ArrayData) values[0]);
+  private ProtobufMeaning() {}
+
+  static Object of(String meaning, Object[] values, String path) throws Misfit {
+    return switch (meaning) {
+      case "row" -> Types.row(values);
+      case "empty" -> true;
+      case "entry" -> values;
+      case "wrapper" -> values[0];
+      case "timestamp" -> timestamp((long) values[0], (int) values[1], path);
+      case "duration" -> duration((long) values[0], (int) values[1], path);
+      case "struct" -> object((MapData) values[0]);
+      case "value" -> json(values, path);
+      default -> joined("[", ((ArrayData) values[0]).array(), "]");
     };
   }
 
@@ -68,15 +59,7 @@ enum ProtobufMeaning {
       UTF8String value = map.valueArray().getUTF8String(index);
       parts.put(name, UTF8String.concat(quoted(name), text(": "), value));
     }
-    return joined("{", parts.values().toArray(new UTF8String[0]), "}");
-  }
-
-  private static UTF8String array(ArrayData values) {
-    UTF8String[] parts = new UTF8String[values.numElements()];
-    for (int index = 0; index < parts.length; index++) {
-      parts[index] = values.getUTF8String(index);
-    }
-    return joined("[", parts, "]");
+    return joined("{", parts.values().toArray(), "}");
   }
 
   private static UTF8String json(Object[] values, String path) throws Misfit {
@@ -108,8 +91,9 @@ enum ProtobufMeaning {
     return text('"' + new String(escaped) + '"');
   }
 
-  private static UTF8String joined(String first, UTF8String[] parts, String last) {
-    return UTF8String.concat(text(first), UTF8String.concatWs(text(", "), parts), text(last));
+  private static UTF8String joined(String first, Object[] parts, String last) {
+    UTF8String[] texts = Arrays.copyOf(parts, parts.length, UTF8String[].class);
+    return UTF8String.concat(text(first), UTF8String.concatWs(text(", "), texts), text(last));
   }
 
   private static UTF8String text(String text) {

@@ -1,6 +1,5 @@
 package io.dagsterkafkaflip;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.math.BigDecimal;
 import java.util.HashMap;
 import java.util.Map;
@@ -16,7 +15,6 @@ interface ProtobufScalar {
     return read(new Wire(new byte[Long.BYTES], 0, ""));
   }
 
-  /** How a type's values are written. */
   static int wireType(String type) {
     return switch (type) {
       case "double", "fixed64", "sfixed64" -> Wire.FIXED64;
@@ -27,56 +25,46 @@ interface ProtobufScalar {
     };
   }
 
-  /**
-   * What reads a type.
-   *
-   * @param given what the column's values are, by `as`; of an enum `names` by number
-   */
-  static ProtobufScalar of(String type, JsonNode given, String path) {
-    Whole whole = whole(type);
-    switch (given.get("as").asText()) {
-      case "int":
-        return in -> (int) whole.read(in);
-      case "bigint":
-        return whole::read;
-      case "decimal":
-        boolean isUnsigned = type.equals("uint64") || type.equals("fixed64");
-        return in -> {
+  /** What reads the values of a field that is no message. */
+  static ProtobufScalar of(ProtobufMessage.FieldPlan field) {
+    Whole whole = whole(field.type());
+    return switch (field.as()) {
+      case "int" -> in -> (int) whole.read(in);
+      case "bigint" -> whole::read;
+      case "decimal" -> {
+        boolean isUnsigned = field.type().equals("uint64") || field.type().equals("fixed64");
+        yield in -> {
           long value = whole.read(in);
           return isUnsigned && value < 0
               ? Decimal.apply(new BigDecimal(Long.toUnsignedString(value)), 20, 0)
               : Decimal.apply(value, 20, 0);
         };
-      case "enum":
+      }
+      case "enum" -> {
         Map<Integer, UTF8String> names = new HashMap<>();
-        for (Map.Entry<String, JsonNode> each : given.get("names").properties()) {
-          UTF8String name = UTF8String.fromString(each.getValue().asText());
-          names.put(Integer.valueOf(each.getKey()), name);
-        }
-        return in -> {
+        field.names().forEach((number, name) -> names.put(number, UTF8String.fromString(name)));
+        yield in -> {
           int value = (int) whole.read(in);
           UTF8String name = names.get(value);
           return name == null ? UTF8String.fromString(Integer.toString(value)) : name;
         };
-      case "boolean":
-        return in -> in.varint() != 0;
-      case "float":
-        return in -> Float.intBitsToFloat(in.fixed32());
-      case "double":
-        return type.equals("float")
-            ? in -> (double) Float.intBitsToFloat(in.fixed32())
-            : in -> Double.longBitsToDouble(in.fixed64());
-      case "string":
-        return in -> {
-          UTF8String text = in.text();
-          if (text == null) {
-            throw new Misfit("the value of " + path + " is not valid UTF-8");
-          }
-          return text;
-        };
-      default:
-        return Wire::bytes;
-    }
+      }
+      case "boolean" -> in -> in.varint() != 0;
+      case "float" -> in -> Float.intBitsToFloat(in.fixed32());
+      case "double" ->
+          field.type().equals("float")
+              ? in -> (double) Float.intBitsToFloat(in.fixed32())
+              : in -> Double.longBitsToDouble(in.fixed64());
+      case "string" ->
+          in -> {
+            UTF8String text = in.text(in.size());
+            if (text == null) {
+              throw new Misfit("the value of " + field.path() + " is not valid UTF-8");
+            }
+            return text;
+          };
+      default -> in -> in.bytes(in.size());
+    };
   }
 
   interface Whole {

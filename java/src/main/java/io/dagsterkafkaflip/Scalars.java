@@ -21,10 +21,7 @@ final class Scalars {
 
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
-      if (!token.isScalarValue()) {
-        return scan.ownText();
-      }
-      return scan.text(this);
+      return token.isScalarValue() ? scan.text(this) : scan.ownText();
     }
 
     @Override
@@ -33,7 +30,6 @@ final class Scalars {
     }
   }
 
-  /** TINYINT to BIGINT. */
   static final class Whole extends ValueReader {
     private final long least;
     private final long greatest;
@@ -83,7 +79,13 @@ final class Scalars {
     @Override
     Object read(Scan scan, JsonToken token) throws IOException, Misfit {
       if (token == JsonToken.VALUE_STRING) {
-        return boxed(withoutDigits(scan));
+        return boxed(
+            switch (scan.parser.getText()) {
+              case "NaN" -> Double.NaN;
+              case "Infinity" -> Double.POSITIVE_INFINITY;
+              case "-Infinity" -> Double.NEGATIVE_INFINITY;
+              default -> throw misfit(scan);
+            });
       }
       if (!token.isNumeric()) {
         throw misfit(scan);
@@ -117,25 +119,11 @@ final class Scalars {
       }
       return number;
     }
-
-    private double withoutDigits(Scan scan) throws IOException, Misfit {
-      return switch (scan.parser.getText()) {
-        case "NaN" -> Double.NaN;
-        case "Infinity" -> Double.POSITIVE_INFINITY;
-        case "-Infinity" -> Double.NEGATIVE_INFINITY;
-        default -> throw misfit(scan);
-      };
-    }
   }
 
-  /** Whether a number's digits are all zero. */
   static boolean isZero(String text) {
-    for (int at = 0; at < text.length(); at++) {
-      char each = text.charAt(at);
-      if (each == 'e' || each == 'E') {
-        break;
-      }
-      if (each >= '1' && each <= '9') {
+    for (int at = 0; at < text.length() && "eE".indexOf(text.charAt(at)) < 0; at++) {
+      if (text.charAt(at) >= '1' && text.charAt(at) <= '9') {
         return false;
       }
     }
@@ -166,7 +154,6 @@ final class Scalars {
     }
   }
 
-  /** BINARY, in Base64. */
   static final class Bytes extends ValueReader {
     Bytes(String path, DataType type) {
       super(path, type);
@@ -182,20 +169,18 @@ final class Scalars {
 
     @Override
     Object ofText(Scan scan, String text) throws IOException, Misfit {
-      if (text.length() % 4 != 0) {
-        throw misfit(scan);
-      }
-      byte[] bytes;
       try {
-        bytes = Base64.getDecoder().decode(text);
+        byte[] bytes = Base64.getDecoder().decode(text);
+        // Java takes a text without padding, and leaves out bits after the last byte.
+        boolean isCut =
+            text.endsWith("=") && !text.equals(Base64.getEncoder().encodeToString(bytes));
+        if (text.length() % 4 == 0 && !isCut) {
+          return bytes;
+        }
       } catch (IllegalArgumentException error) {
         throw misfit(scan);
       }
-      // Java leaves out bits after the last byte. Only before padding can there be any.
-      if (text.endsWith("=") && !text.equals(Base64.getEncoder().encodeToString(bytes))) {
-        throw misfit(scan);
-      }
-      return bytes;
+      throw misfit(scan);
     }
   }
 }

@@ -11,31 +11,22 @@ import com.fasterxml.jackson.core.io.IOContext;
 import com.fasterxml.jackson.core.json.UTF8StreamJsonParser;
 import com.fasterxml.jackson.core.sym.ByteQuadsCanonicalizer;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/**
- * The scan of one record: its bytes, the parser, and what was found so far. Used again for each
- * record.
- */
+/** The scan of one record. Used again for each. */
 final class Scan {
   static final String NOT_JSON = "not valid JSON";
-
   private static final int DEEPEST = 1_000;
   private static final int LONGEST_NUMBER = 1_000;
   private static final int LONGEST_QUOTE = 40;
-
   private static final int MOST_NAMES = 1_000;
 
   private final boolean showValues;
   private Parsers parsers = new Parsers();
   private byte[] data;
   private int start;
-
   JsonParser parser;
-
-  /** What is found of the object in hand. */
   Found found;
 
   Scan(boolean showValues) {
@@ -130,13 +121,8 @@ final class Scan {
     }
   }
 
-  @FunctionalInterface
-  interface Body {
-    Object read() throws IOException, Misfit;
-  }
-
   /** Scans an object from its brace to the end of the bytes, once. */
-  Object run(byte[] bytes, int from, Body body) throws Misfit {
+  Object run(byte[] bytes, int from, ValueReader reader) throws Misfit {
     data = bytes;
     start = from;
     checkUtf8(bytes, from);
@@ -149,7 +135,7 @@ final class Scan {
       if (!isNext(JsonToken.START_OBJECT)) {
         throw new Misfit("not a JSON object");
       }
-      Object value = body.read();
+      Object value = reader.read(this, JsonToken.START_OBJECT);
       if (!isNext(null)) {
         throw new Misfit(NOT_JSON + ": text follows the object");
       }
@@ -188,10 +174,7 @@ final class Scan {
   /** The text of a string or a number, which a reader wants. */
   UTF8String text(ValueReader reader) throws IOException, Misfit {
     UTF8String plain = ((Parser) parser).plainText();
-    if (plain != null) {
-      return plain;
-    }
-    return UTF8String.fromString(reader.whole(this, parser.getText()));
+    return plain == null ? UTF8String.fromString(reader.whole(this, parser.getText())) : plain;
   }
 
   static boolean hasHalfPair(String text) {
@@ -212,8 +195,7 @@ final class Scan {
       return "";
     }
     boolean isText = token == JsonToken.VALUE_STRING || token == JsonToken.FIELD_NAME;
-    String text =
-        isText ? parser.getText() : new String(ownText().getBytes(), StandardCharsets.UTF_8);
+    String text = isText ? parser.getText() : ownText().toString();
     int length = text.codePointCount(0, text.length());
     return ": "
         + (length <= LONGEST_QUOTE

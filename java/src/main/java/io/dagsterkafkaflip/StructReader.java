@@ -4,61 +4,63 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.io.SerializedString;
 import java.io.IOException;
+import java.time.ZoneId;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** Reads a STRUCT from an object. Of a name that occurs twice the last value counts. */
 final class StructReader extends ValueReader {
-  private static final int NONE = -1;
+  static final int NONE = -1;
   private static final int END = -2;
-
-  /** How many leaves it has if it is a record's. */
-  final int leaves;
 
   private final Field[] fields;
   private final boolean isTop;
   private final boolean isOfTexts;
   private final Map<String, Integer> places = new HashMap<>();
 
-  /**
-   * A declared field.
-   *
-   * @param leaf the number of the bit that says that it is there, or NONE
-   */
+  /** A declared field, with the number of the bit that says that it is there, or NONE. */
   private record Field(SerializedString name, ValueReader reader, boolean isRequired, int leaf) {}
 
   /**
    * Makes a reader.
    *
-   * @param isWatched whether its leaves are noted
+   * @param leaf the number of its first leaf; NONE if they are not noted
    * @param isTop whether its undeclared names are noted
    * @param isOfTexts whether its values are texts, as in CSV, and no name may be there twice
    */
   StructReader(
-      String path,
-      StructType type,
-      Readers readers,
-      boolean isWatched,
-      boolean isTop,
-      boolean isOfTexts) {
+      String path, StructType type, ZoneId zone, int leaf, boolean isTop, boolean isOfTexts) {
     super(path, type);
     this.isTop = isTop;
     this.isOfTexts = isOfTexts;
-    fields = new Field[type.fields().length];
+    fields = new Field[type.length()];
     for (int place = 0; place < fields.length; place++) {
-      StructField field = type.fields()[place];
-      boolean isInner = field.dataType() instanceof StructType inner && inner.fields().length > 0;
-      int leaf = isWatched && !isInner ? readers.nextLeaf() : NONE;
-      String inside = path.isEmpty() ? field.name() : path + "." + field.name();
-      ValueReader reader = readers.of(inside, field.dataType(), isWatched);
-      fields[place] =
-          new Field(new SerializedString(field.name()), reader, !field.nullable(), leaf);
-      places.put(field.name(), place);
+      StructField each = type.fields()[place];
+      String inside = path.isEmpty() ? each.name() : path + "." + each.name();
+      ValueReader reader = of(inside, each.dataType(), zone, leaf);
+      int own = isInner(each.dataType()) ? NONE : leaf;
+      fields[place] = new Field(new SerializedString(each.name()), reader, !each.nullable(), own);
+      places.put(each.name(), place);
+      leaf += leaf == NONE ? 0 : leaves(each.dataType());
     }
-    leaves = readers.leaves();
+  }
+
+  private static boolean isInner(DataType type) {
+    return type instanceof StructType struct && struct.length() > 0;
+  }
+
+  /** How many leaves a field has: a STRUCT has those inside of it. */
+  static int leaves(DataType type) {
+    return isInner(type)
+        ? Arrays.stream(((StructType) type).fields())
+            .mapToInt(each -> leaves(each.dataType()))
+            .sum()
+        : 1;
   }
 
   @Override
@@ -71,15 +73,15 @@ final class StructReader extends ValueReader {
     int expected = 0;
     int place;
     while ((place = nextPlace(parser, expected)) != END) {
-      String undeclared = place == NONE && isTop ? parser.currentName() : null;
-      JsonToken first = parser.nextToken();
       if (place == NONE) {
         if (isTop) {
-          scan.found.namesUndeclared(undeclared);
+          scan.found.namesUndeclared(parser.currentName());
         }
+        parser.nextToken();
         parser.skipChildren();
         continue;
       }
+      JsonToken first = parser.nextToken();
       Field field = fields[place];
       if (isTop) {
         if (isOfTexts && scan.found.has(place)) {

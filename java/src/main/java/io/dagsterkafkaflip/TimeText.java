@@ -6,37 +6,32 @@ import java.time.LocalDate;
 /** A day or a time, cut from its text without a copy. Used again for each value. */
 final class TimeText {
   private static final int MOST_PLACES = 6;
-  private static final int SECONDS_OF_DAY = 86_400;
   private static final int GREATEST_OFFSET = 18 * 3_600;
 
   private char[] text;
   private int at;
   private int end;
 
-  /** Days since 1970. */
+  /** Days since 1970, and microseconds of that day. */
   long day;
 
-  /** Microseconds of the day. */
-  long micros;
+  private long micros;
 
-  /** Whether a time of day is written. */
+  /** Seconds from UTC. */
+  int offset;
+
+  /** What is written: a day of the month, a time of day, an offset. */
+  boolean hasDay;
+
   boolean hasClock;
+  boolean hasOffset;
 
   /** Whether there are digits after the microseconds that are not zero. */
   boolean isCut;
 
-  /** Whether the day of the month is written. */
-  boolean hasDay;
-
-  /** Whether an offset from UTC is written. */
-  boolean hasOffset;
-
-  /** That offset in seconds. */
-  int offset;
-
   /** Microseconds since 1970 on the clock that shows this time. */
   long local() {
-    return 1_000_000L * SECONDS_OF_DAY * day + micros;
+    return 86_400_000_000L * day + micros;
   }
 
   /** Reads a text; false if it is none of the accepted forms, or no such day or time exists. */
@@ -49,16 +44,10 @@ final class TimeText {
     hasClock = false;
     isCut = false;
     int year = number(4, 4);
-    int month = 1;
-    int dayOfMonth = 1;
-    hasDay = false;
-    if (skips('-')) {
-      month = number(1, 2);
-      hasDay = skips('-');
-      if (hasDay) {
-        dayOfMonth = number(1, 2);
-      }
-    }
+    boolean hasMonth = skips('-');
+    int month = hasMonth ? number(1, 2) : 1;
+    hasDay = hasMonth && skips('-');
+    int dayOfMonth = hasDay ? number(1, 2) : 1;
     if (year < 1) {
       return false;
     }
@@ -67,8 +56,9 @@ final class TimeText {
     } catch (DateTimeException error) {
       return false;
     }
-    if (hasDay && (skips('T') || skips('t') || skips(' ')) && !(readsClock() && readsOffset())) {
-      return false;
+    if (hasDay && (skips('T') || skips('t') || skips(' '))) {
+      hasClock = true;
+      return readsClock() && readsOffset() && at == end;
     }
     return at == end;
   }
@@ -77,23 +67,19 @@ final class TimeText {
     int hour = number(1, 2);
     int minute = skips(':') ? number(1, 2) : -1;
     int second = skips(':') ? number(1, 2) : 0;
+    micros = 1_000_000L * (3_600 * hour + 60 * minute + second);
     if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) {
       return false;
     }
-    hasClock = true;
-    micros = 1_000_000L * (3_600 * hour + 60 * minute + second);
     if (!skips('.')) {
       return true;
     }
     int from = at;
     long factor = 1_000_000;
     for (; at < end && isDigit(text[at]); at++) {
-      if (at - from < MOST_PLACES) {
-        factor /= 10;
-        micros += factor * (text[at] - '0');
-      } else {
-        isCut |= text[at] != '0';
-      }
+      factor /= 10;
+      micros += factor * (text[at] - '0');
+      isCut |= at - from >= MOST_PLACES && text[at] != '0';
     }
     return at > from;
   }
@@ -115,19 +101,14 @@ final class TimeText {
     int hours = number(2, 2);
     int minutes = skips(':') || at < end ? number(2, 2) : 0;
     offset = sign * (3_600 * hours + 60 * minutes);
-    return sign != 0
-        && hours >= 0
-        && minutes >= 0
-        && minutes < 60
-        && Math.abs(offset) <= GREATEST_OFFSET;
+    boolean isThere = sign != 0 && hours >= 0 && minutes >= 0 && minutes < 60;
+    return isThere && Math.abs(offset) <= GREATEST_OFFSET;
   }
 
   private boolean skips(char wanted) {
-    if (at < end && text[at] == wanted) {
-      at++;
-      return true;
-    }
-    return false;
+    boolean isNext = at < end && text[at] == wanted;
+    at += isNext ? 1 : 0;
+    return isNext;
   }
 
   /** A number of so many digits; -1 if there are fewer. */

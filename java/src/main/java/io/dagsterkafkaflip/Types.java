@@ -3,16 +3,18 @@ package io.dagsterkafkaflip;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
-import java.util.Arrays;
+import java.util.Collection;
 import java.util.Locale;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -34,10 +36,11 @@ final class Types {
   /** The type with everything inside nullable, and without comments. */
   static DataType nullable(DataType type) {
     if (type instanceof StructType struct) {
-      return new StructType(
-          Arrays.stream(struct.fields())
-              .map(field -> field(field.name(), nullable(field.dataType())))
-              .toArray(StructField[]::new));
+      StructType made = new StructType();
+      for (StructField field : struct.fields()) {
+        made = made.add(field.name(), nullable(field.dataType()));
+      }
+      return made;
     }
     if (type instanceof ArrayType array) {
       return new ArrayType(nullable(array.elementType()), true);
@@ -48,12 +51,10 @@ final class Types {
     return type;
   }
 
-  /** Whether seconds since 1970 are in the years 1 to 9999. */
   static boolean isInYears(long seconds) {
     return seconds >= FIRST_SECOND && seconds <= LAST_SECOND;
   }
 
-  /** Whether bytes from a place to another are UTF-8. */
   static boolean isUtf8(byte[] bytes, int from, int to) {
     long all = 0;
     int at = from;
@@ -67,12 +68,14 @@ final class Types {
     return isAscii || UTF8String.fromBytes(bytes, from, to - from).isValid();
   }
 
-  /** An array of values as Spark holds it. */
-  static GenericArrayData array(Object[] values) {
-    return new GenericArrayData(values);
+  static ArrayData array(Collection<?> values) {
+    return new GenericArrayData(values.toArray());
   }
 
-  /** A row of values as Spark holds it. */
+  static MapData map(Collection<?> keys, Collection<?> values) {
+    return new ArrayBasedMapData(array(keys), array(values));
+  }
+
   static InternalRow row(Object... values) {
     return new GenericInternalRow(values);
   }
@@ -85,13 +88,8 @@ final class Types {
     return type instanceof MapType map ? map.valueType() : DataTypes.NullType;
   }
 
-  /** What kind of type it is, without what is in it. */
   static String name(DataType type) {
     return type.typeName().split("\\W", 2)[0];
-  }
-
-  static StructField field(String name, DataType type) {
-    return new StructField(name, type, true, Metadata.empty());
   }
 
   static String shown(DataType type) {

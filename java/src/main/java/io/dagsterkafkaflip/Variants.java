@@ -82,13 +82,13 @@ final class Variants extends ValueReader {
   private void appendNumber(VariantBuilder builder, Scan scan) throws IOException, Misfit {
     JsonParser parser = scan.parser;
     String text = parser.getText();
+    boolean isWhole = parser.currentToken() == JsonToken.VALUE_NUMBER_INT;
+    if (isWhole && parser.getNumberType() != JsonParser.NumberType.BIG_INTEGER) {
+      builder.appendLong(parser.getLongValue());
+      return;
+    }
     if (text.indexOf('e') < 0 && text.indexOf('E') < 0) {
       BigDecimal number = new BigDecimal(text);
-      boolean isWhole = parser.currentToken() == JsonToken.VALUE_NUMBER_INT;
-      if (isWhole && parser.getNumberType() != JsonParser.NumberType.BIG_INTEGER) {
-        builder.appendLong(parser.getLongValue());
-        return;
-      }
       if (number.precision() <= MOST_DIGITS && number.scale() <= MOST_DIGITS) {
         builder.appendDecimal(number);
         return;

@@ -11,19 +11,15 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** The version of this library, which the build writes into its jar. */
 public final class VersionFunction implements ScalarFunction<UTF8String> {
   private static final long serialVersionUID = 1L;
-
   static final String NAME = "version";
 
-  /** The version; `unknown` if the jar has none. */
   public UTF8String invoke() {
     return UTF8String.fromString(version());
   }
 
   static String version() {
     try (InputStream file = VersionFunction.class.getResourceAsStream("version.txt")) {
-      String version =
-          file == null ? "unknown" : new String(file.readAllBytes(), StandardCharsets.UTF_8);
-      return version.strip();
+      return new String(file.readAllBytes(), StandardCharsets.UTF_8);
     } catch (IOException error) {
       throw new IllegalStateException("the library's version can't be read from its jar", error);
     }

@@ -1,11 +1,6 @@
 package io.dagsterkafkaflip;
 
-import org.apache.spark.unsafe.types.UTF8String;
-
-/**
- * Protobuf's wire format: a record's bytes, no further than the message in hand. Like Google's upb,
- * it refuses tags and sizes of more than 32 bits.
- */
+/** Protobuf's wire format. Like Google's upb, it refuses tags and sizes of more than 32 bits. */
 final class Wire extends ByteInput {
   static final int VARINT = 0;
   static final int FIXED64 = 1;
@@ -22,7 +17,7 @@ final class Wire extends ByteInput {
   /** Two bytes of an empty message become a whole STRUCT: megabytes would take all memory. */
   private int values = 5_000_000;
 
-  /** Begins at a place. If the bytes are wrong, the subject is, in words that a reason follows. */
+  /** Begins at a place. The subject is what is wrong if the bytes are. */
   Wire(byte[] data, int start, String subject) {
     this.data = data;
     at = start;
@@ -44,10 +39,6 @@ final class Wire extends ByteInput {
     return broken("a number has too many bytes");
   }
 
-  boolean hasMore() {
-    return at < end;
-  }
-
   long varint() throws Misfit {
     return varint(10);
   }
@@ -62,7 +53,7 @@ final class Wire extends ByteInput {
   }
 
   /** How many bytes follow, which are there. */
-  private int size() throws Misfit {
+  int size() throws Misfit {
     long size = varint(5);
     if (size > rest()) {
       throw tooShort();
@@ -70,25 +61,12 @@ final class Wire extends ByteInput {
     return (int) size;
   }
 
-  byte[] bytes() throws Misfit {
-    return bytes(size());
-  }
-
-  /** A text; null if its bytes are not UTF-8. */
-  UTF8String text() throws Misfit {
-    return text(size());
-  }
-
-  /** Reads no further than the size that comes next; returns what `leave` needs. */
+  /** Reads no further than the size that comes next; returns the end to go back to. */
   int enter() throws Misfit {
     int size = size();
     int before = end;
     end = at + size;
     return before;
-  }
-
-  void leave(int before) {
-    end = before;
   }
 
   /** Goes a level deeper, or back by -1. */
@@ -99,7 +77,6 @@ final class Wire extends ByteInput {
     }
   }
 
-  /** Counts values that a record has. */
   void take(int count) throws Misfit {
     values -= count;
     if (values < 0) {
@@ -127,7 +104,6 @@ final class Wire extends ByteInput {
     }
   }
 
-  /** Checks that the end of a group belongs to it. */
   void end(int tag, int group) throws Misfit {
     if (tag >>> 3 != group) {
       throw broken("the end of group " + (tag >>> 3) + " is out of place");
