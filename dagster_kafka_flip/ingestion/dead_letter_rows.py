@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.reader.kafka_reader import read
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
 
@@ -30,6 +31,11 @@ class DeadLetterRows:
     def __init__(self, session: SparkSession, spec: RunSpec) -> None:
         self._session = session
         self._spec = spec
+
+    def rules(self) -> dict[str, str]:
+        """What decides besides the decoder which records are read and rejected, by the setting's name."""
+        zone = self._session.conf.get(SESSION_ZONE)
+        return {SESSION_ZONE: str(zone), "isolation_level": self._spec.source.isolation_level}
 
     def schema(self) -> StructType:
         """The columns of the rows."""
