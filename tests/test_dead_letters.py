@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from dagster import DagsterInstance, materialize
@@ -29,7 +29,7 @@ from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER
+from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER, DeadLetterRows
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -308,6 +308,87 @@ def test_a_debt_of_a_decoder_that_can_not_be_recreated_stops_the_stream(
     assert versions(table) == 1
     assert land(value_format=_Even(what="length")).dead_letters == 1
     assert whole() == [(0, 1)]
+
+
+@pytest.mark.parametrize("setting", ["spark.sql.session.timeZone", "isolation_level"])
+def test_a_debt_is_settled_in_the_time_zone_and_isolation_level_that_made_it(
+    kafka, land, crash, spark, topic, whole, versions, table, setting
+):
+    """In another zone the clock does not skip the time; then the record would be in neither table."""
+    level, zone = "read_committed", spark.conf.get("spark.sql.session.timeZone")
+
+    def run():
+        source = KafkaSource(topics=(topic,), isolation_level=level)
+        return land(source=source, value_format=JsonFormat("at TIMESTAMP"))
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"at": "2026-03-29 02:30"}'), (None, '{"at": "2026-03-29 03:30"}')])
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        crash("dead", "before")
+        with pytest.raises(Crash):
+            run()
+        if setting == "isolation_level":
+            level, then = "read_uncommitted", "read_committed"
+        else:
+            spark.conf.set(setting, "UTC")
+            then = "Europe/Berlin"
+        refused = (
+            rf"of version 1 of {table} were rejected with {setting} {then}, and .* Run once with {setting} {then}\."
+        )
+        with pytest.raises(DeadLetterDecoderError, match=refused):
+            run()
+        assert versions(table) == 1
+        level = "read_committed"
+        spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        assert run().dead_letters == 1
+        assert run().is_idle
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert whole() == [(0, 0)]
+
+
+def test_a_debt_of_an_earlier_version_of_the_package_is_settled(kafka, land, crash, topic, whole, monkeypatch):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    crash("dead", "before")
+    with monkeypatch.context() as patched:
+        patched.setattr(DeadLetterRows, "rules", lambda _: {})
+        with pytest.raises(Crash):
+            land()
+    assert land().dead_letters == 1
+    assert whole() == [(0, 1)]
+
+
+class _Moody(Format):
+    """Does not decide by the record alone."""
+
+    rejects: ClassVar[bool] = True
+
+    def parse(self, data):
+        return data.cast("string")
+
+    def problem(self, parsed):
+        return f.when(parsed == f.lit("odd" if self.rejects else "another"), f.lit("odd"))
+
+
+def test_records_that_are_rejected_once_and_decoded_when_they_are_read_again_are_an_error(
+    kafka, land, topic, table, dead, monkeypatch
+):
+    def transform(rows):
+        monkeypatch.setattr(_Moody, "rejects", False)
+        return rows
+
+    kafka.create(topic)
+    kafka.produce(topic, [(None, "even")])
+    land(value_format=_Moody())
+    kafka.produce(topic, [(None, "odd"), (None, "even")])
+    with pytest.raises(DeadLetterLostError) as error:
+        land(value_format=_Moody(), transform=transform)
+    assert str(error.value).startswith(
+        f"version 2 of {table} is without 1 rejected record, but 0 were rejected when the batch was read again for the "
+        f"dead-letter table {dead}: records are missing in both tables, or are in both. Both commits stay. A format of "
+    )
 
 
 @pytest.mark.usefixtures("owing")

@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.string import StringFormat
+from dagster_kafka_flip.ingestion.facts import stream_facts
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -69,6 +70,18 @@ def _no_spark():
 
 
 # --- what arrives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_records_without_a_timestamp_are_no_time_that_a_run_has_reached(kafka, land, topic):
+    kafka.create(topic, partitions=2)
+    kafka.produce(topic, [(None, "x")] * 2, timestamp=-1)
+    timeless = land(_source(topic))
+    assert (timeless.records, timeless.watermark) == (2, None)
+    assert {"kafka/watermark", "seconds/end_to_end_delay"}.isdisjoint(stream_facts(timeless))
+    kafka.produce(topic, [(None, "x")], timestamp=-1)
+    kafka.produce(topic, [(None, "x")], partition=1, timestamp=1_700_000_000_123)
+    assert land(_source(topic)).watermark == 1_700_000_000_123
 
 
 @pytest.mark.spark

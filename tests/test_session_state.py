@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.runtime.isolated_session import isolated_session
 from dagster_kafka_flip.runtime.relied_settings import RELIED_ON, check_settings
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.merge import SETTINGS as MERGE_SETTINGS
@@ -138,6 +140,32 @@ def test_a_transaction_that_is_set_in_the_session_makes_no_write_be_skipped(
         with pytest.raises(ConfigurationError, match=r"spark.databricks.delta.write.txnAppId is nightly.* Unset it .*"):
             run(transform=transaction)
     assert landed.version(table) == version
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_transform_that_sets_another_time_zone_is_refused_and_the_next_run_reads_times_as_before(
+    kafka, land, topic, table, setting
+):
+    """What is decoded before the transform is called has the former zone, and the next batch would have the other."""
+    zone = "spark.sql.session.timeZone"
+
+    def berlin(rows):
+        setting(zone, "Europe/Berlin")
+        return rows
+
+    kafka.create(topic)
+    options = {"value_format": JsonFormat("at TIMESTAMP"), "limits": Limits(max_records_per_batch=1)}
+    noon = '{"at": "2026-06-01 12:00:00"}'
+    kafka.produce(topic, [(None, noon)])
+    land(**options)
+    kafka.produce(topic, [(None, noon), (None, noon)])
+    refused = rf"the transform set {zone} from UTC to Europe/Berlin: .* It is set back\. Nothing was written\. Set "
+    for into in (table, f"{table}-new"):
+        with pytest.raises(ConfigurationError, match=refused):
+            land(into, transform=berlin, **options)
+    land(**options)
+    assert landed.values(table, "at") == [datetime(2026, 6, 1, 12, tzinfo=timezone.utc)] * 3
 
 
 @pytest.mark.spark

@@ -19,6 +19,7 @@ from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
@@ -170,6 +171,11 @@ class DeadLetterRows:
     def __init__(self, session: SparkSession, spec: RunSpec) -> None:
         self._session = session
         self._spec = spec
+
+    def rules(self) -> dict[str, str]:
+        """What decides besides the decoder which records are read and rejected, by the setting's name."""
+        zone = self._session.conf.get(SESSION_ZONE)
+        return {SESSION_ZONE: str(zone), "isolation_level": self._spec.source.isolation_level}
 
     def schema(self) -> StructType:
         return self._session.createDataFrame([], DEAD_LETTER_SCHEMA).schema

@@ -279,7 +279,9 @@ class BatchObservation:
         for index, (topic, partition) in enumerate(watched):
             # As SQL: one call to the JVM for each topic partition, not ten. Topic names have no quotes.
             is_it = f"`partition` = {partition}" + ("" if of_one_topic else f" AND `topic` = '{topic}'")
-            highest.append(f.expr(f"max(CASE WHEN {is_it} THEN unix_millis(`timestamp`) END)").alias(f"t{index}"))
+            # Kafka's "no timestamp" is -1 (KIP-32).
+            time = f"max(CASE WHEN {is_it} THEN nullif(unix_millis(`timestamp`), -1) END)"
+            highest.append(f.expr(time).alias(f"t{index}"))
         return [
             *([f.count(f.lit(1)).alias(self._records)] if self._is_counted else self.whole.metrics()),
             f.sum(size.cast("bigint")).alias("bytes"),

@@ -226,7 +226,9 @@ class RowsToReplace:
     def _repair_predicate(self, plan: WindowPlan) -> str:
         columns = self.repaired_columns()
         self._check_columns(columns)
-        within = time_predicate([planned.window for planned in plan.windows], columns["time"])
+        windows = [planned.window for planned in plan.windows]
+        self._table.delta.port.check_bounds((windows[0].start_ms, windows[-1].stop_ms))
+        within = time_predicate(windows, columns["time"])
         return f"{within} AND ({records_predicate(plan.splits, columns)})"
 
     def _check_columns(self, columns: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ from dagster_kafka_flip.runtime.session_settings import (
     DELTA_EXTENSION,
     PARQUET_SETTINGS,
     REDACTION,
+    SESSION_ZONE,
     hide_from_logs,
     local_settings,
     own_settings,
@@ -236,7 +237,7 @@ def check_alive(session: SparkSession) -> None:
     """Checks that a session, or its Connect server, still answers."""
     with dead_spark_as_error():
         # Spark is asked for it each time; a Connect client knows the server's version from before.
-        session.conf.get("spark.sql.session.timeZone")
+        session.conf.get(SESSION_ZONE)
 
 
 def end_session(session: SparkSession) -> None:

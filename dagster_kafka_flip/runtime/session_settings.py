@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+SESSION_ZONE = "spark.sql.session.timeZone"
 
 # Each read of Kafka has its own group, so Spark never reuses a cached consumer; each caches prefetched records, which
 # after some runs in one session would fill the heap.
@@ -44,7 +45,7 @@ PARQUET_SETTINGS = {
 def session_settings() -> dict[str, str]:
     """Settings that a running session accepts: UTC, the faster Kafka source, cheap times and small commits."""
     return {
-        "spark.sql.session.timeZone": "UTC",
+        SESSION_ZONE: "UTC",
         # The default list without Kafka, whose version 2 source avoids a conversion to rows.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         # Spark's default, INT96, is slower to write and has no statistics in Parquet.

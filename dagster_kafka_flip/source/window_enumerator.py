@@ -156,15 +156,29 @@ class WindowLogs:
         record = None if ms is None else self.record(tp, ms)
         return self.end[tp] if record is None or self.is_from_future(record) else record.offset
 
-    def may_be_gone(self, tp: TopicPartition, ms: int) -> bool:
-        """Whether a log may have had records at or after a timestamp that were deleted."""
+    def may_be_gone(self, partitions: Sequence[TopicPartition], ms: int) -> list[TopicPartition]:
+        """The logs that may have had records at or after a timestamp that were deleted."""
+        expired = {
+            tp: ms
+            for tp in partitions
+            if (settings := self._settings.get(tp.topic)) is None or not settings.keeps(ms, self.now)
+        }
+        if expired:
+            self._ask_for_entries([expired])
+        return [tp for tp in partitions if self._is_doubtful(tp, ms, is_expired=tp in expired)]
+
+    def _is_doubtful(self, tp: TopicPartition, ms: int, *, is_expired: bool) -> bool:
         first = self.record(tp, 0)
-        if first is not None:
-            return first.timestamp_ms >= ms
-        # The log has no records to compare with; only the topic's retention shows whether it may have had one. Where
-        # nothing limits it, somebody deleted them by hand, or changed it meanwhile.
-        settings = self._settings.get(tp.topic)
-        return settings is None or settings.is_unlimited or not settings.keeps(ms, self.now)
+        if first is None:
+            # The log has no records to compare with; only the topic's retention shows whether it may have had one.
+            # Where nothing limits it, somebody deleted them by hand, or changed it meanwhile.
+            settings = self._settings.get(tp.topic)
+            return is_expired or settings is None or settings.is_unlimited
+        if first.timestamp_ms >= ms:
+            return True
+        # A few older ones may be stragglers, which came after deleted records.
+        few = max(1, (self.end[tp] - self.beginning[tp]) // 100)
+        return is_expired and self.entry(tp, ms) - self.beginning[tp] <= few
 
 
 def check_future(stop_times: Sequence[int], logs: WindowLogs, tolerance: Tolerance) -> None:
@@ -191,13 +205,18 @@ def check_future(stop_times: Sequence[int], logs: WindowLogs, tolerance: Toleran
 
 
 def check_retention(windows: Sequence[Window], logs: WindowLogs, tolerance: Tolerance) -> None:
-    """Checks that each log's first record is older than a window by more than the lateness: then none of it is gone."""
+    """Checks that no record of a window was deleted: that each log's first record is older than the window's time.
+
+    A deleted record was before the log's first record. Records are at most `max_lateness` late, so if the first
+    record is older than the window by more than this, no deleted record was in the window. If retention may have
+    reached the window, one such record is not enough, nor the first hundredth of the log.
+    """
     trimmed = [tp for tp in logs.partitions if logs.beginning[tp] > 0]
     logs.find_first(trimmed)
     affected: dict[TopicPartition, list[Window]] = {}
     for window in windows:
         oldest = window.start_ms - (logs.rules.lateness_ms or 0)
-        trimmed = [tp for tp in trimmed if logs.may_be_gone(tp, oldest)]
+        trimmed = logs.may_be_gone(trimmed, oldest)
         if not trimmed:
             break
         for tp in trimmed:
@@ -211,6 +230,8 @@ def check_retention(windows: Sequence[Window], logs: WindowLogs, tolerance: Tole
         if first is None
         else f"the earliest remaining record has the timestamp {instant(first.timestamp_ms)}"
     )
+    if first is not None and first.timestamp_ms < lost[0].start_ms - (logs.rules.lateness_ms or 0):
+        left += ", but it may have come late, and retention may have deleted records as young as the window's"
     later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
     error = WindowBeyondRetentionError(
         f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "

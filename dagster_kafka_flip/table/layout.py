@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
@@ -123,7 +124,6 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
 #
 # Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
 # that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-_SESSION_ZONE = "spark.sql.session.timeZone"
 _UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 
 
@@ -142,7 +142,7 @@ def check_times_of_partitions(
     # First the checks that need no query.
     if is_local(spark, target) and not timestamps():
         return
-    zones = (spark.conf.get(_SESSION_ZONE) or "unknown", _zone_of_writers(spark))
+    zones = (spark.conf.get(SESSION_ZONE) or "unknown", _zone_of_writers(spark))
     if _UTC.issuperset(zones):
         return
     names = timestamps()
@@ -150,8 +150,8 @@ def check_times_of_partitions(
         return
     raise SparkSessionError(
         f"the table {target} is partitioned by the TIMESTAMP {names[0]}, in which Delta would store wrong times: "
-        f"{_SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC",
-        f"Start Spark with {_SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
+        f"{SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC",
+        f"Start Spark with {SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
         "spark.executor.extraJavaOptions. Or partition a new table by a DATE",
     )
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant
 from dagster_kafka_flip.table.creation import (
     check_catalog_lasts,
     check_place_is_free,
@@ -35,7 +37,7 @@ from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -95,6 +97,22 @@ class TablePort(TableLog):
         statement = create_statement(self._spark, self.target, schema)
         check_catalog_lasts(self._spark, self.target)
         return self._statement(statement, f"creating {self.target}")
+
+    def check_bounds(self, times_ms: Iterable[int]) -> None:
+        """Refuses bounds of the rows to replace that Delta would take for others.
+
+        It is told what the clock of the session's zone shows, without an offset. A clock that is set back shows an hour
+        twice, and this stands for the first one.
+        """
+        for ms in times_ms:
+            time = f"timestamp_millis({min(ms, LAST_SPARK_TIMESTAMP_MS)})"
+            ((is_kept,),) = self._spark.sql(f"SELECT {time} = CAST(CAST({time} AS STRING) AS TIMESTAMP)").collect()
+            if not is_kept:
+                raise ConfigurationError(
+                    f"the range to replace has the bound {instant(ms)}, and the clock of the session's time zone "
+                    f"{self._spark.conf.get(SESSION_ZONE)} shows this time twice: Delta would take it for the first",
+                    f"Set {SESSION_ZONE} to UTC, or choose another range",
+                )
 
     def place_by_catalog(self) -> str:
         """Where the catalog would create the table; empty if it doesn't say."""

@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import twice
 
 if TYPE_CHECKING:
@@ -19,7 +20,18 @@ def transformed(rows: DataFrame, transform: Callable[[DataFrame], DataFrame] | N
 
     if transform is None:
         return rows
+    conf = rows.sparkSession.conf
+    zone = str(conf.get(SESSION_ZONE))
     result: Any = transform(rows)
+    if (changed := conf.get(SESSION_ZONE)) != zone:
+        # A run after this one would begin with it.
+        conf.set(SESSION_ZONE, zone)
+        raise ConfigurationError(
+            f"the transform set {SESSION_ZONE} from {zone} to {changed}: from the next batch on, times without an "
+            "offset would be other ones. It is set back",
+            "Set the zone before the run, in the session's config; or convert in the transform, such as with "
+            "to_utc_timestamp()",
+        )
     # Not by an attribute: a Column has every one.
     if not isinstance(result, DataFrame):
         # Includes the module, because pandas also has a DataFrame.

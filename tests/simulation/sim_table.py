@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -320,6 +320,9 @@ class SimPort:
 
     def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
         """No times are partition columns."""
+
+    def check_bounds(self, times_ms: Iterable[int]) -> None:
+        """No clock is set back."""
 
     def place_by_catalog(self) -> str:
         return ""

@@ -266,6 +266,9 @@ class _SimLetters:
     def __init__(self, world: World) -> None:
         self._world = world
 
+    def rules(self) -> dict[str, str]:
+        return {}
+
     def schema(self) -> Any:
         return SCHEMA
 

@@ -225,6 +225,30 @@ def test_a_log_whose_first_record_is_older_than_any_late_one_has_lost_nothing_of
         _plan(log, lateness=2)
 
 
+_DAY = 24 * 3_600_000
+_A_WEEK = TopicSettings("CreateTime", 7 * _DAY, is_limited_by_size=False)
+_A_SIZE = TopicSettings("CreateTime", None, is_limited_by_size=True)
+
+
+@pytest.mark.parametrize("settings", [_A_WEEK, _A_SIZE, None], ids=["time", "size", "unknown"])
+@pytest.mark.parametrize("others", [20, 2000])
+def test_stragglers_at_the_beginning_of_a_log_do_not_show_that_a_window_has_all_of_its_records(settings, others):
+    """Retention has deleted the window's first half hour, and what was uploaded late is left before the rest."""
+    late = max(1, others // 200)
+    hours = [1.1, *[-300] * late, *(1.5 + number / others for number in range(others))]
+    with pytest.raises(WindowBeyondRetentionError) as raised:
+        _plan(_cluster(_log(*hours, beginning=1), settings))
+    message = str(raised.value)
+    assert "begins at offset 1, and the earliest remaining record has the timestamp 2023-11-02T" in message
+    assert ", but it may have come late, and retention may have deleted records as young as the window's. " in message
+    # Enough of them are no stragglers, and within the topic's retention nothing was deleted.
+    older = [-3, *(-2 + number / others for number in range(others)), *hours[late + 1 :]]
+    assert _plan(_cluster(_log(*older, beginning=1), settings)).incidents == ()
+    if settings is _A_WEEK:
+        assert _plan(_cluster(_log(*hours, beginning=1), settings), now=100).incidents == ()
+    assert _plan(_log(*hours, beginning=1)).incidents == ()
+
+
 def test_only_what_is_left_is_landed_if_that_is_tolerated():
     logs = {T0: _log(0, 1.1, 1.2, 2, 6, beginning=2), T1: _log(0, 1.1, 1.2, 2, 6)}
     plan = _plan(logs, 1, 4, tolerated=[WindowBeyondRetentionError])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -185,6 +185,31 @@ def test_a_corrected_time_moves_no_row_into_or_out_of_the_range_unless_the_range
     assert hours() == [(0, 2), (1, 3), (2, 4), (3, 5)]
     repair(0, 6)
     assert hours() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def test_a_bound_that_the_clock_of_the_session_shows_twice_is_refused_before_a_row_is_deleted(
+    kafka, append, rewrite, offsets, spark, topic
+):
+    zone, before = "spark.sql.session.timeZone", spark.conf.get("spark.sql.session.timeZone")
+    # Then clocks in Berlin were set back from 3 to 2.
+    set_back = int(datetime(2013, 10, 27, 1, tzinfo=timezone.utc).timestamp() * 1000)
+    kafka.create(topic)
+    for milliseconds in (set_back, set_back - 1000):
+        kafka.produce(topic, [(None, "x")], timestamp=milliseconds)
+    append()
+    spark.conf.set(zone, "Europe/Berlin")
+    try:
+        for start, stop in ((0, 1), (-1, 0)):
+            window = Window("hour", set_back + start * HOUR, set_back + stop * HOUR)
+            with pytest.raises(ConfigurationError, match=rf"2013-10-27T01:00:00Z, .* {zone} to UTC, or choose another"):
+                rewrite([window], rules=REPAIR)
+            assert offsets() == [(0, 0), (0, 1)]
+        rewrite([Window("hours", set_back - HOUR, set_back + HOUR)], rules=REPAIR)
+        rewrite([Window("all", set_back - HOUR, (1 << 63) // 1000 + 1)], rules=REPAIR)
+    finally:
+        spark.conf.set(zone, before)
+    rewrite([Window("hour", set_back, set_back + HOUR)], rules=REPAIR)
+    assert offsets() == [(0, 0), (0, 1)]
 
 
 # The stream's plan (S) and append (A), the repair's plan (p) and rewrite (r), where they cross.
