@@ -5,11 +5,19 @@ from __future__ import annotations
 import logging
 from typing import Any, cast
 
+import pytest
+
+from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import TablesInStep
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from tests.source.log_model import ClusterModel, LogModel
 from tests.source.plans import make_plan
 
 
@@ -104,3 +112,19 @@ def test_tables_that_are_behind_catch_up_and_continue_with_the_next():
     spans = [[(split.starting_offset, split.stopping_offset) for split in splits] for splits in reads]
     assert spans == [[(0, 40)], [(40, 90)], [(40, 90)], [(90, 100)], [(90, 100)], [(90, 100)]]
     assert [len(shared) for shared in sharing.together] == [2, 3]
+
+
+def test_the_stop_of_the_first_table_may_be_before_the_position_of_another_unless_a_user_set_it():
+    tp = TopicPartition("t", 0)
+    state = EnumeratorState({tp: 5}, "cluster", {"t": "topic-id"})
+    for stop, is_refused in ((OffsetsInitializer.latest(), False), (OffsetsInitializer.timestamp(4), True)):
+        source = KafkaSource(topics=("t",), stopping_offsets=stop)
+        reads = RunSource(source, source.with_overrides(starting_offsets=OffsetsInitializer.earliest()))
+        reads.stop_at({tp: 3})
+        cluster: Any = ClusterModel({tp: LogModel([1, 2, 3, 4, 5, 6])})
+        enumerator = KafkaSourceEnumerator(reads.first, cluster, SplitEnumeratorContext(), state)
+        if is_refused:
+            with pytest.raises(ConfigurationError, match=r"the run would stop at offset 3, before the position 5"):
+                enumerator.start()
+        else:
+            assert enumerator.start().state.position == {tp: 3}

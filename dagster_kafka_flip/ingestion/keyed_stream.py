@@ -139,7 +139,7 @@ def check_same_offsets(
         tp
         for tp, offset in before.furthest.items()
         if tp in plan.cut_off
-        or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.end_offsets[tp] < offset))
+        or (tp in plan.end_offsets and (not is_same_log(tp, before, plan.state) or plan.high_watermarks[tp] < offset))
     )
     if other:
         raise ConfigurationError(

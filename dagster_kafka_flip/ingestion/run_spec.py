@@ -12,7 +12,6 @@ from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
 from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
 
@@ -94,8 +93,9 @@ class RunSource:
 
     def stop_at(self, stop: Position) -> None:
         """Sets the stop offsets of later plans; topic partitions without one are not read."""
-        # Not validated: the start that a user wrote may be after the end of a topic that was made again.
-        change = {"stopping_offsets": OffsetsInitializer.specific_offsets(stop)}
+        # Not validated: the start that a user wrote may be after the end of a topic that was made again. Of the same
+        # kind: the position may go back to a stop that nobody set.
+        change = {"stopping_offsets": self.source.stopping_offsets.model_copy(update={"offsets": dict(stop)})}
         self.source = self.source.model_copy(update=change)
         if self.overriding is not None:
             self.overriding = self.overriding.model_copy(update=change)

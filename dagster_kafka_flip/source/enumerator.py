@@ -247,9 +247,11 @@ def plan(
     cut_off = log.cut_offsets(before.furthest, before.leader_epochs)
     same_topics = {topic for topic, topic_id in topic_ids.items() if before.topic_ids.get(topic) == topic_id}
     if recreated:
-        broken = broken_logs({tp: at for tp, at in position.items() if tp in log}, cut_off, same_topics, log)
-        begins = log.beginning_offsets([min(topics[topic].partitions) for topic in recreated])
-        start = begins | restart(broken)
+        kept = {tp: at for tp, at in position.items() if tp in log}
+        broken = broken_logs(kept, cut_off, same_topics, log)
+        # The source may read only topic partitions that the new topic lacks.
+        begins = log.beginning_offsets([min(there) for topic in recreated if (there := topics[topic].partitions)])
+        start = begins | restart(broken) or log.beginning_offsets(partitions) | kept
         raise recreated_error(recreated, [each.finding for each in broken], start, context)
     if overrides:
         _check_named_partitions(source.starting_offsets, log)

@@ -185,7 +185,7 @@ class OffsetsInitializer(Settings):
 
     def stopping_offsets(self, partitions: Collection[TopicPartition], log: Log) -> dict[TopicPartition, int]:
         """Resolves the stop offset (exclusive) of each topic partition; omits those that are not to be read."""
-        if self.kind is OffsetsKind.SPECIFIC:
+        if self.offsets is not None:
             return self._named(partitions)
         if self.kind is OffsetsKind.COMMITTED:
             return self._committed(partitions, log)

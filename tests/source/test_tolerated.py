@@ -98,6 +98,17 @@ def test_a_recreated_topic_is_read_from_its_beginning(records):
     assert "the topic t was deleted and recreated: the position belongs to topic id old-id" in incident.message
 
 
+def test_a_recreated_topic_without_the_topic_partitions_to_read_is_named():
+    state = replace(_STATE, position={T1: 2, U0: 5}, topic_ids={"t": "old-id", "u": "topic-id"})
+    source = KafkaSource.builder().set_partitions([T1, U0]).build()
+    context = SplitEnumeratorContext(tolerated=frozenset({TopicNotFoundError}))
+    enumerator = KafkaSourceEnumerator(source, ClusterModel({T0: _log(1), U0: _log(9)}), context, state)
+    with pytest.raises(
+        TopicRecreatedError, match=r"^the topic t was .* continue the others: .*--to 'offsets:{.u.: {.0.: 5}}'"
+    ):
+        enumerator.start()
+
+
 def test_another_cluster_is_read_from_its_beginning():
     state = replace(_STATE, cluster_id="another", topic_ids={"t": "old-id"}, watermark=7)
     plan = _enumerator({T0: _log(4), T1: _log(5)}, state, ClusterChangedError).start()

@@ -123,6 +123,9 @@ def test_a_position_does_not_move_to_a_log_whose_offsets_have_other_records():
     before = replace(plan.state, position={TopicPartition("orders", 0): 3, TopicPartition("gone", 0): 8})
     check_same_offsets(TARGET, ("id",), before, plan)
     check_same_offsets(TARGET, ("id",), None, plan)
+    # What read_uncommitted has read of an open transaction, before the source became read_committed.
+    open_from = replace(plan, end_offsets={**plan.end_offsets, TopicPartition("orders", 0): 2})
+    check_same_offsets(TARGET, ("id",), before, open_from)
     truncated = replace(before, position={TopicPartition("orders", 0): 11})
     recreated = replace(before, topic_ids={"orders": "another"})
     elsewhere = replace(before, cluster_id="another")
