@@ -383,11 +383,12 @@ def test_maintenance_has_the_options_of_kafka_delta_maintenance_and_makes_the_sa
     retry_policy: {max_retries: 2}
     automation_condition: "{{ dg.AutomationCondition.on_cron('0 3 * * *') }}"
 """
-    for options, text, attributes in (
+    cases: list[tuple[dict[str, Any], str, str]] = [
         ({}, " {}\n", FLIGHTS + "  key: lake/flights\n"),
         ({"vacuum_after": timedelta(days=9)}, " {vacuum_after: P9D}\n", FLIGHTS + "  key: lake/flights\n"),
         (upkeep, written, SOURCE + "  table: lake/{topic}\n  key: lake/{topic}\n"),
-    ):
+    ]
+    for options, text, attributes in cases:
         common = f"{attributes}  pool: writers\n  group_name: lake\n  maintenance:{text}"
         defs = load(resources=RESOURCES, landed=DELTA + common)
         made = defs.resolve_assets_def(AssetKey(["lake", "flights_maintenance"]))

@@ -315,7 +315,8 @@ def test_a_debt_is_settled_in_the_time_zone_and_isolation_level_that_made_it(
     kafka, land, crash, spark, topic, whole, versions, table, setting
 ):
     """In another zone the clock does not skip the time; then the record would be in neither table."""
-    level, zone = "read_committed", spark.conf.get("spark.sql.session.timeZone")
+    level: Any = "read_committed"
+    zone = spark.conf.get("spark.sql.session.timeZone")
 
     def run():
         source = KafkaSource(topics=(topic,), isolation_level=level)
