@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
+import psutil
 from dagster import DagsterInstance
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn
@@ -95,6 +96,14 @@ class _Child:
         if code is not None:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-_SHOWN_LINES:]
             raise DevError(f"{self.name} ended with {code}. The end of its log, {self.log}:\n" + "\n".join(lines))
+
+    def listens(self, port: int) -> bool:
+        """Whether one of its processes listens on a port."""
+        with contextlib.suppress(psutil.Error):
+            own = psutil.Process(self.process.pid)
+            sockets = [each for process in (own, *own.children()) for each in process.net_connections("tcp")]
+            return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
+        return False
 
     def is_there(self) -> bool:
         """Whether any process of the group is running."""
@@ -196,7 +205,7 @@ def _start(console: Console, started: contextlib.ExitStack, port: int, folder: P
     with busy(console, "Starting Dagster"):
         webserver = _child(_WEBSERVER, ["-h", _HOST, "-p", str(port), "-w", str(_WORKSPACE)], environment, logs)
         children.append(webserver)
-        _wait_until_loaded(f"http://{_HOST}:{port}/graphql", webserver)
+        _wait_until_loaded(port, webserver)
         # After the web server has loaded: with a new history, both would create the database tables.
         children.append(_child(_DAEMON, ["run", "-w", str(_WORKSPACE)], environment, logs))
 
@@ -290,12 +299,13 @@ def _child(name: str, arguments: list[str], environment: Mapping[str, str], logs
     return _Child(name, process, watched, logs / f"{name}.log")
 
 
-def _wait_until_loaded(address: str, webserver: _Child) -> None:
+def _wait_until_loaded(port: int, webserver: _Child) -> None:
     """Waits until the web server answers and has loaded the example project."""
     deadline = time.monotonic() + _LOAD_SECONDS
     while time.monotonic() < deadline:
         webserver.check()
-        workspace = _ask(address)
+        # Another program's may have taken the port, and would answer.
+        workspace = _ask(f"http://{_HOST}:{port}/graphql") if webserver.listens(port) else {}
         entries: list[dict[str, Any]] = workspace.get("locationEntries", [])
         problems = [
             problem["message"]

@@ -55,6 +55,8 @@ def session_settings() -> dict[str, str]:
         # From Delta 4.1 on, a write would otherwise follow a RESTORE that was committed in its middle.
         "spark.databricks.delta.featureEnablement.conflictResolution.enabled": "false",
         "spark.sql.shuffle.partitions": "8",
+        # VACUUM makes so many tasks, by default 10,000, to list the files of the smallest table.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
         # To find the last change of a key, Spark keeps 4,096 of its changes in memory before it can spill them.
         "spark.sql.windowExec.buffer.in.memory.threshold": "32",
     }

@@ -144,6 +144,9 @@ def check_properties(properties: Mapping[str, object], client: Client, *, connec
     """Rejects settings with a field or no effect, or for one client if both need them. Values are not checked."""
     for key in properties:
         name = key.removeprefix("kafka.")
+        if key != "".join(key.lower().split()):
+            # Spark's options are case-insensitive: this one could replace another that is set here.
+            raise ValueError(f"the property {key!r} has capital letters or spaces, which no setting of Kafka has")
         if connection and name in CONNECTION_FIELDS:
             raise ValueError(f"the property {key} has its own field: use {CONNECTION_FIELDS[name]}")
         if name in _OWNED_PROPERTIES:

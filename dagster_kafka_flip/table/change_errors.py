@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NULL_KEY = "null key"
 EMPTY_KEY = "empty key"
-EMPTY_REQUIRED = "empty required"
+EMPTY_PARTITION = "empty partition"
 NULL_DELETED = "null deleted"
 TWO_ROWS = "two rows of a key"
 NULL_ORDER = "null order"
@@ -55,13 +55,13 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
         ),
         "Drop such records in the transform or give them another key, or partition a new table by another column",
     ),
-    EMPTY_REQUIRED: (
+    EMPTY_PARTITION: (
         WriteFailedError,
         (
-            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a partition column of {table} "
-            "that is NOT NULL. Delta stores it as null there"
+            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a partition column of {table}. "
+            "Delta stores it as null there"
         ),
-        "Drop or change such rows in the transform, or drop NOT NULL from the column",
+        "Drop or change such rows in the transform, or partition a new table by another column",
     ),
     NULL_DELETED: (
         ConfigurationError,

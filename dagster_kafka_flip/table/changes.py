@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.table.change_errors import (
     EMPTY_KEY,
-    EMPTY_REQUIRED,
+    EMPTY_PARTITION,
     NULL_DELETED,
     NULL_KEY,
     NULL_ORDER,
@@ -20,7 +19,7 @@ from dagster_kafka_flip.table.change_errors import (
     place,
     unless,
 )
-from dagster_kafka_flip.table.layout import NULL_AS_PARTITION, required_texts
+from dagster_kafka_flip.table.layout import NULL_AS_PARTITION, partition_texts
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.schema import shaped
 from dagster_kafka_flip.table.sql import quoted
@@ -48,9 +47,6 @@ _NEXT = "_dagster_kafka_flip_next"
 _OTHER = "_dagster_kafka_flip_other"
 _VALUES = "_dagster_kafka_flip_values"
 
-# Where Spark keeps the type of a column with a CHAR or VARCHAR, which it reads as STRING.
-_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
-_CHAR = re.compile(r"\bchar\(")
 
 # The maximum precision of a DECIMAL in Spark.
 _MOST_DIGITS = 38
@@ -72,7 +68,7 @@ class ChangeColumns(NamedTuple):
 class Changes:
     """A batch of changes: rows with the table's columns, and whether each is a delete.
 
-    `partitioned_by` are key columns with texts that partition the table, `required` others that are NOT NULL.
+    `partitioned_by` are key columns with texts that partition the table, `texts` others.
     `left_out` are columns whose value some rows lack, and the batch does not have; see `merge.filled`.
     """
 
@@ -81,7 +77,7 @@ class Changes:
     columns: ChangeColumns
     key: tuple[str, ...]
     partitioned_by: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
     @property
@@ -175,7 +171,7 @@ class Changes:
             columns=named,
             key=key,
             partitioned_by=tuple(name for name in texts if name.lower() in partitions),
-            required=tuple(name for name in required_texts(rows.columns, schema, partition_columns) if name not in key),
+            texts=tuple(name for name in partition_texts(rows.columns, schema, partition_columns) if name not in key),
         )
 
     @property
@@ -196,8 +192,7 @@ class Changes:
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
         wrong.extend((text.isin(*NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
-        # A MERGE checks NOT NULL before Delta makes it a null.
-        wrong.extend((f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_REQUIRED) for name in self.required)
+        wrong.extend((f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_PARTITION) for name in self.texts)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         time = self.columns.timestamp
@@ -312,12 +307,6 @@ def _check_compares(batch: DataType, field: StructField, column: str, otherwise:
             f"{column} is FLOAT, but DOUBLE in the batch. Widened, the 0.1 in the table is another number than the 0.1 "
             f"in a record, so {otherwise}",
             "Cast it to FLOAT in the transform, or read the topic into a new table",
-        )
-    declared = str((field.metadata or {}).get(_DECLARED_TYPE, ""))
-    if _CHAR.search(declared):
-        raise SchemaMismatchError(
-            f"{column} is {declared}. Spark pads a CHAR with spaces, so {otherwise}",
-            "Use a table with STRING instead of CHAR; the first run creates one",
         )
 
 

@@ -19,9 +19,10 @@ from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
     check_binary_partitions,
     check_mode,
+    check_not_padded,
     created_for,
     timestamps_among,
-    with_nulls_as_stored,
+    without_lost_texts,
 )
 from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, is_place_taken, told
@@ -193,6 +194,7 @@ class DeltaTable:
             self.check_times_of_partitions()
         existing = self.checked = self.schema()
         check_binary_partitions(str(self.target), schema, lambda: self.partition_columns)
+        check_not_padded(str(self.target), schema, existing)
         return check_schema(
             schema,
             existing,
@@ -202,8 +204,7 @@ class DeltaTable:
         )
 
     def storable(self, rows: DataFrame) -> DataFrame:
-        """The rows, so that Delta refuses those that it would otherwise store with a null in a NOT NULL column."""
-        return with_nulls_as_stored(rows, self.checked or self.schema(), lambda: self.partition_columns)
+        return without_lost_texts(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))

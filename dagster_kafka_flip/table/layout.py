@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import meant_by
+from dagster_kafka_flip.table.change_errors import EMPTY_PARTITION, place, unless
 from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
 from dagster_kafka_flip.table.spark_error import error_summary
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.table.mode import Mode
     from dagster_kafka_flip.table.target import DeltaTarget
+
+# Where Spark keeps the type of a column with a CHAR or VARCHAR, which it reads as STRING.
+_DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"\bchar\(")
+_PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta stores as null, as values of a partition column."""
@@ -61,26 +68,37 @@ def check_binary_partitions(table: str, batch: StructType, partition_columns: Ca
             )
 
 
-def required_texts(
+def partition_texts(
     names: Sequence[str], table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> list[str]:
-    """The columns of a batch that are NOT NULL texts by which a table is partitioned."""
-    texts = {
-        field.name.lower() for field in table.fields if not field.nullable and field.dataType.typeName() == "string"
-    }
-    required = texts & {name.lower() for name in partition_columns()} if texts else set[str]()
-    return [name for name in names if name.lower() in required]
+    """The columns of a batch that are texts by which a table is partitioned."""
+    texts = {field.name.lower() for field in table.fields if field.dataType.typeName() == "string"}
+    texts &= {name.lower() for name in partition_columns()} if texts else set[str]()
+    return [name for name in names if name.lower() in texts]
 
 
-def with_nulls_as_stored(
+def without_lost_texts(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
-    """So Delta refuses the row: it checks NOT NULL before it stores a text as null, and could not read it again."""
+    """Their query fails on a row with a text that Delta would store as null."""
     from pyspark.sql import functions as f
 
-    texts = {name: f.col(quoted(name)) for name in required_texts(rows.columns, table, partition_columns)}
-    kept = {name: f.when(~text.isin(*NULL_AS_PARTITION), text) for name, text in texts.items()}
-    return rows.withColumns(kept) if kept else rows
+    is_told = {*_PLACE}.issubset(rows.columns)
+    where = place(*(f.col(name) for name in _PLACE)) if is_told else f.lit("a record")
+    for name in partition_texts(rows.columns, table, partition_columns):
+        rows = rows.where(unless(f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_PARTITION, where))
+    return rows
+
+
+def check_not_padded(table: str, batch: StructType, columns: StructType) -> None:
+    written = {field.name.lower() for field in batch.fields}
+    for field in columns.fields:
+        declared = str((field.metadata or {}).get(_DECLARED_TYPE, ""))
+        if field.name.lower() in written and _CHAR.search(declared):
+            raise SchemaMismatchError(
+                f"the column {field.name} of the table {table} is {declared}, whose values Spark pads with spaces",
+                "Use a table with STRING instead of CHAR; the first run creates one",
+            )
 
 
 KEY_PROPERTY = "dagster-kafka-flip.key"

@@ -104,6 +104,8 @@ class DeltaTarget(Settings):
             raise ValueError(f"the table {table!r} begins or ends with a space; remove it")
         if not table.isprintable():
             raise ValueError(f"the table {table!r} contains an invisible character, such as a newline; remove it")
+        if "${" in table:
+            raise ValueError(f"the table {table!r} contains ${{, which Spark's SQL replaces; rename the folder")
         if _place(table).startswith("~"):
             raise ValueError(
                 f"the table {table!r} begins with ~, which only a shell expands; write the full path, or "

@@ -739,15 +739,24 @@ def test_types_are_widened_where_the_table_allows_it_and_what_changes_is_reporte
     assert (again.changes, again.not_written) == ((), ("n",))
 
 
+@pytest.mark.parametrize("kind", ["STRING NOT NULL", "STRING"])
 @pytest.mark.parametrize("text", ["", "__HIVE_DEFAULT_PARTITION__"])
-def test_a_required_partition_column_gets_no_null(spark, table, text):
-    """Delta checked the text, stored a null, and could not read the table again."""
-    spark.sql(f"CREATE TABLE delta.`{table}` (text STRING NOT NULL, n INT) USING delta PARTITIONED BY (text)")
+def test_a_partition_column_gets_no_null_for_a_text(spark, table, text, kind):
+    """Delta stores a null; in a column that is NOT NULL, it could not read the table again."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (text {kind}, n INT) USING delta PARTITIONED BY (text)")
     stream = _stream(spark, table)
     rows = stream.storable(spark.createDataFrame([("good", 1), (text, 2)], "TEXT STRING, n INT"))
-    with pytest.raises(Exception, match="NOT_NULL_CONSTRAINT_VIOLATED"):
-        rows.writeTo(stream.target.identifier).append()
+    with pytest.raises(WriteFailedError, match=r"the row of a record has an empty string .* in a partition column of"):
+        TableWriter(stream).commit(rows, _document(stream.anchor(), "a"))
     assert spark.table(stream.target.identifier).count() == 0
+
+
+def test_a_value_is_not_padded(spark, table):
+    spark.sql(f"CREATE TABLE delta.`{table}` (c CHAR(5), v VARCHAR(5), s STRUCT<c: CHAR(2)>) USING delta")
+    for column, batch in (("c", "C STRING"), ("s", "s STRUCT<c: STRING>")):
+        with pytest.raises(SchemaMismatchError, match=f"the column {column} of .* whose values Spark pads with spaces"):
+            _stream(spark, table).check_schema(_struct(batch))
+    _stream(spark, table).check_schema(_struct("v STRING"))
 
 
 def test_bytes_are_not_written_into_a_partition_column(spark, table):
