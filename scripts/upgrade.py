@@ -16,7 +16,6 @@ import click
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from dagster_kafka_flip.errors import JarDownloadError
 from dagster_kafka_flip.runtime.jars import retrieve
 from dagster_kafka_flip.runtime.spark_jars import brought_by_spark, packages_of
 
@@ -68,22 +67,13 @@ def _newest() -> dict[str, str]:
         newest: dict[str, str] = {_normal(each["name"]): each["version"] for each in installed}
         del newest["dagster-kafka-flip"]
         packages = packages_of(Version(newest["pyspark"]), Version(newest["delta-spark"]))
-        missing = [package for package in packages if not _has_jar(package)]
+        there = {jar.name for jar in retrieve(packages, excludes=sorted(brought_by_spark()), older=packages)}
+        missing = [package for package in packages if "{}_{}-{}.jar".format(*package.split(":")) not in there]
         if not missing:
             return newest
         for name in {"delta-spark" if package.startswith("io.delta:") else "pyspark" for package in missing}:
             held_back.append(f"{name}<{newest[name]}")
             click.echo(f"{name} {newest[name]} is held back: no repository has its jars yet")
-
-
-def _has_jar(package: str) -> bool:
-    try:
-        retrieve([package], excludes=sorted(brought_by_spark()))
-    except JarDownloadError as error:
-        if "the repositories don't have" not in error.finding:
-            raise
-        return False
-    return True
 
 
 if __name__ == "__main__":

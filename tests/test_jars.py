@@ -148,9 +148,20 @@ def test_an_unreachable_repository_is_named_with_the_next_step(tmp_path: Path, n
 
 
 @pytest.mark.slow
-def test_a_version_that_no_repository_has_is_named(tmp_path: Path):
+def test_an_older_patch_replaces_a_version_that_can_not_be_downloaded_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    # The last of its minor version, and an artifact without dependencies.
+    newest, unreleased = "org.slf4j:slf4j-api:1.7.36", "org.slf4j:slf4j-api:1.7.37"
     with pytest.raises(JarDownloadError, match=r"don't have all of them: org\.slf4j:slf4j-api:1\.7\.37\. Correct"):
-        retrieve(["org.slf4j:slf4j-api:1.7.37"], cache_dir=tmp_path)
+        retrieve([unreleased], cache_dir=tmp_path)
+    for _ in range(2):
+        caplog.clear()
+        (found,) = retrieve([unreleased], older=[unreleased], cache_dir=tmp_path)
+        assert found.name == "org.slf4j_slf4j-api-1.7.36.jar"
+        (warning,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+        assert warning.startswith(f"No repository has {unreleased} with all dependencies; using {newest} instead.")
+        assert str(found.parent) in warning
 
 
 def test_a_cache_that_is_full_is_named(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -30,7 +30,7 @@ from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
 from dagster_kafka_flip.runtime.java import find_java, run_to_its_end
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Collection, Generator, Iterable, Sequence
 
 CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
 """Environment variable with the cache folder."""
@@ -39,8 +39,10 @@ _TIMEOUT_SECONDS = 1200.0
 _SHOWN_LINES = 8
 _NOISE = (".", "Picked up ", "USE VERBOSE ")
 # Ivy's messages for a missing module, with its group and version, and for an unreachable repository.
-_NOT_FOUND = re.compile(r":: ([^#\s]+)#([^;\s]+);([^:\s]+): not found")
+_NOT_FOUND = re.compile(r":: (?P<group>[^#\s]+)#(?P<artifact>[^;\s]+);(?P<version>[^:\s]+): not found")
 _NO_ANSWER = "Server access error"
+# File in a set's folder with the replaced versions.
+_STAND_INS = "stand-ins.json"
 _logger = logging.getLogger(__name__)
 
 
@@ -53,7 +55,13 @@ def default_cache_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "dagster-kafka-flip"
 
 
-def retrieve(coordinates: Sequence[str], *, excludes: Sequence[str] = (), cache_dir: Path | None = None) -> list[Path]:
+def retrieve(
+    coordinates: Sequence[str],
+    *,
+    excludes: Sequence[str] = (),
+    older: Sequence[str] = (),
+    cache_dir: Path | None = None,
+) -> list[Path]:
     """Downloads Maven artifacts and their runtime dependencies into the cache, and returns the paths of the jars.
 
     Resolves all versions together; the newest requested one wins. Returns a cached set at once, without network and
@@ -62,19 +70,30 @@ def retrieve(coordinates: Sequence[str], *, excludes: Sequence[str] = (), cache_
     Args:
         coordinates: The artifacts, each as `group:artifact:version`.
         excludes: Dependencies to exclude, each as `group:artifact`; the group may be `*`.
+        older: Coordinates that may be replaced by an older version: if no repository has the version or one of its
+            dependencies, the nearest older patch of the same minor version is used, with a warning at each call.
         cache_dir: The cache folder. Default: `default_cache_dir()`.
     """
     wanted = sorted({_split(text, "group:artifact:version") for text in coordinates})
     unwanted = sorted({_split(text, "group:artifact") for text in excludes})
     ivy = _ivy_jar()
     cache = (cache_dir or default_cache_dir()).expanduser().absolute()
-    identity = json.dumps([wanted, unwanted, ivy.stem])
+    may_be_older = {_split(text, "group:artifact:version") for text in older}
+    identity = json.dumps([wanted, unwanted, sorted(may_be_older), ivy.stem])
     folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not folder.is_dir():
         with _writing(_names(wanted), cache, folder) as work:
             if work is not None:
-                description = _module(wanted, unwanted)
-                _run_ivy(wanted, description, "jar", ivy=ivy, cache=cache, work=work).replace(folder)
+                _nearest(wanted, unwanted, older=may_be_older, ivy=ivy, cache=cache, work=work).replace(folder)
+    if (folder / _STAND_INS).exists():
+        for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
+            _logger.warning(
+                "No repository has %s with all dependencies; using %s instead. Install the Python package of that "
+                "version to match, or delete %s to search again",
+                asked,
+                got,
+                folder,
+            )
     return sorted(folder.glob("*.jar"))
 
 
@@ -92,9 +111,7 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
     with _writing(coordinate, cache, folder) as work:
         if work is None:
             return folder
-        *module, classifier = wanted
-        description = _module([tuple(module)], classifier=classifier)
-        found = _run_ivy([wanted], description, "tar.gz", ivy=ivy, cache=cache, work=work)
+        found = _run_ivy([wanted], _archive_module(wanted), "tar.gz", ivy=ivy, cache=cache, work=work)
         content = work / "content"
         try:
             with tarfile.open(next(found.glob("*.tar.gz"))) as archive:
@@ -183,6 +200,60 @@ def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
         ) from error
 
 
+def _nearest(
+    wanted: Sequence[tuple[str, ...]],
+    unwanted: Sequence[tuple[str, ...]],
+    *,
+    older: Collection[tuple[str, ...]],
+    ivy: Path,
+    cache: Path,
+    work: Path,
+) -> Path:
+    """Downloads the artifacts, or older patches, and returns the folder with the jars."""
+    tried = {parts: parts for parts in wanted}
+    while True:
+        try:
+            modules = list(tried.values())
+            jars = _run_ivy(modules, _module(modules, unwanted), "jar", ivy=ivy, cache=cache, work=work)
+        except _NotFoundError as error:
+            lower = {
+                asked: patch
+                for asked, last in tried.items()
+                # A missing dependency is recognized by its group and version.
+                if asked in older and (last[0], last[2]) in error.missing and (patch := _older_patch(last))
+            }
+            if not lower:
+                raise
+            _logger.info("No repository has %s; trying %s", error.summary, _names(lower.values()))
+            tried.update(lower)
+            continue
+        stand_ins = {":".join(asked): ":".join(got) for asked, got in tried.items() if asked != got}
+        if stand_ins:
+            (jars / _STAND_INS).write_text(json.dumps(stand_ins), "utf-8")
+        return jars
+
+
+def _older_patch(parts: tuple[str, ...]) -> tuple[str, ...] | None:
+    group, artifact, version = parts
+    minor, _, patch = version.rpartition(".")
+    return (group, artifact, f"{minor}.{int(patch) - 1}") if patch.isdigit() and int(patch) else None
+
+
+class _NotFoundError(JarDownloadError):
+    """The repositories answer, but do not have the modules.
+
+    Args:
+        message: Message if there is no older version.
+        missing: Group and version of each missing module.
+        summary: The modules, for a log.
+    """
+
+    def __init__(self, *parts: str, missing: Collection[tuple[str, str]], summary: str) -> None:
+        super().__init__(*parts)
+        self.missing = missing
+        self.summary = summary
+
+
 def _names(coordinates: Iterable[tuple[str, ...]]) -> str:
     return ", ".join(":".join(parts) for parts in coordinates)
 
@@ -196,6 +267,7 @@ def _run_ivy(
     module = work / "ivy.xml"
     module.write_bytes(description)
     jars = work / "jars"
+    shutil.rmtree(jars, ignore_errors=True)
     jars.mkdir()
     command = [
         str(java),
@@ -232,10 +304,12 @@ def _run_ivy(
         absent = list(_NOT_FOUND.finditer(finished.stdout))
         if absent and _NO_ANSWER not in finished.stdout:
             summary = _names(found.groups() for found in absent)
-            raise JarDownloadError(
+            raise _NotFoundError(
                 f"{names} could not be downloaded, because the repositories don't have all of them: {summary}",
                 "Correct the coordinates. For pyspark and delta-spark, install versions with published jars, or list "
                 "local jars in spark.jars",
+                missing={(found["group"], found["version"]) for found in absent},
+                summary=summary,
             )
         if os.strerror(errno.ENOSPC) in finished.stdout:
             # Ivy's own last lines are a stack trace.
@@ -247,24 +321,34 @@ def _run_ivy(
     return jars
 
 
-def _module(
-    wanted: Sequence[tuple[str, ...]], unwanted: Sequence[tuple[str, ...]] = (), classifier: str | None = None
-) -> bytes:
-    """Writes a module that depends on all artifacts, because Ivy's command line only accepts one; or on an archive."""
-    root = ET.Element("ivy-module", {"version": "2.0", "xmlns:m": "http://ant.apache.org/ivy/maven"})
-    ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
-    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
-    dependencies = ET.SubElement(root, "dependencies")
+def _module(wanted: Sequence[tuple[str, ...]], unwanted: Sequence[tuple[str, ...]]) -> bytes:
+    """Writes a module that depends on all artifacts, because Ivy's command line only accepts one."""
+    root, dependencies = _empty_module()
     for group, artifact, version in wanted:
-        # Of a Maven artifact, `default` is with its compile and runtime dependencies, `master` without.
-        conf = "default->default" if classifier is None else "default->master"
-        dependency = ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, conf=conf)
-        if classifier is not None:
-            archive = {"name": artifact, "type": "tar.gz", "ext": "tar.gz", "m:classifier": classifier}
-            ET.SubElement(dependency, "artifact", archive)
+        # For Maven artifacts, `default` is the artifact with its compile and runtime dependencies.
+        ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, conf="default->default")
     for group, artifact in unwanted:
         ET.SubElement(dependencies, "exclude", org=group, module=artifact)
     return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _archive_module(wanted: tuple[str, ...]) -> bytes:
+    """Writes a module that depends on one archive, and not on what that depends on."""
+    group, artifact, version, classifier = wanted
+    root, dependencies = _empty_module()
+    root.set("xmlns:m", "http://ant.apache.org/ivy/maven")
+    dependency = ET.SubElement(dependencies, "dependency", org=group, name=artifact, rev=version, transitive="false")
+    dependency.set("conf", "default->master")
+    archive = ET.SubElement(dependency, "artifact", name=artifact, type="tar.gz", ext="tar.gz")
+    archive.set("m:classifier", classifier)
+    return ET.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _empty_module() -> tuple[ET.Element, ET.Element]:
+    root = ET.Element("ivy-module", version="2.0")
+    ET.SubElement(root, "info", organisation="dagster-kafka-flip", module="jars", revision="1")
+    ET.SubElement(ET.SubElement(root, "configurations"), "conf", name="default")
+    return root, ET.SubElement(root, "dependencies")
 
 
 def _last_words(output: str) -> str:

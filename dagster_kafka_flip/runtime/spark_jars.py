@@ -119,8 +119,9 @@ def jars_advice() -> str:
 
 def fetch_jars(packages: Sequence[str] = ()) -> list[str]:
     """Paths of a session's jars, downloaded on the first call and then cached, and of this package's own."""
+    own = spark_packages()
     named = {package.split(":")[1] for package in packages if ":" in package}
     excludes = [f"*:{artifact}" for artifact in brought_by_spark() - named]
     if any(package.startswith(_AMAZON) for package in packages) and _BUNDLE.partition(":")[2] not in named:
         excludes.append(_BUNDLE)
-    return [*map(str, retrieve([*spark_packages(), *packages], excludes=excludes)), str(JAR)]
+    return [*map(str, retrieve([*own, *packages], excludes=excludes, older=own)), str(JAR)]
