@@ -21,7 +21,6 @@ final class ProtobufMeaning {
 
   static Object of(String meaning, Object[] values, String path) throws Misfit {
     return switch (meaning) {
-      case "row" -> Types.row(values);
       case "empty" -> true;
       case "entry" -> values;
       case "wrapper" -> values[0];

@@ -11,6 +11,7 @@ import java.util.Map;
 /** A message. One that is read is an array: its columns, then what only Protobuf's rules need. */
 final class ProtobufMessage {
   private final Plan plan;
+  private final boolean isRow;
   private final List<Field> fields = new ArrayList<>();
   private final Map<Integer, Field> byNumber = new HashMap<>();
 
@@ -18,6 +19,7 @@ final class ProtobufMessage {
 
   private ProtobufMessage(Plan plan) {
     this.plan = plan;
+    isRow = plan.meaning.equals("row");
   }
 
   /** The first of the messages that protobuf_plan.py describes. */
@@ -50,10 +52,10 @@ final class ProtobufMessage {
       }
       int number = tag >>> 3;
       // Writers have the fields in the order of their numbers.
-      while (next < fields.size() && fields.get(next).plan.number() < number) {
+      while (next < fields.size() && fields.get(next).number < number) {
         next++;
       }
-      boolean isNext = next < fields.size() && fields.get(next).plan.number() == number;
+      boolean isNext = next < fields.size() && fields.get(next).number == number;
       Field field = isNext ? fields.get(next) : byNumber.get(number);
       if (field != null && field.takes(tag & 7)) {
         field.read(in, tag & 7, values);
@@ -68,14 +70,14 @@ final class ProtobufMessage {
 
   Object value(Wire in, Object[] values, String path) throws Misfit {
     for (Field field : fields) {
-      int place = field.plan.place();
+      int place = field.place;
       if (place >= 0) {
         values[place] = field.value(in, values[place]);
       }
     }
     boolean isWhole = plan.columns == plan.places;
     Object[] columns = isWhole ? values : Arrays.copyOf(values, plan.columns);
-    return ProtobufMeaning.of(plan.meaning, columns, path);
+    return isRow ? Types.row(columns) : ProtobufMeaning.of(plan.meaning, columns, path);
   }
 
   /**
@@ -99,11 +101,14 @@ final class ProtobufMessage {
       Map<Integer, String> names) {}
 
   static final class Field {
-    final FieldPlan plan;
+    final int number;
+    final int place;
+    private final FieldPlan plan;
     private final int wireType;
     private final boolean isRepeated;
     private final boolean isMap;
     private final boolean hasDefault;
+    private final boolean isRequired;
 
     /** What its values are; one of both is null. */
     private final ProtobufMessage message;
@@ -115,10 +120,13 @@ final class ProtobufMessage {
 
     Field(FieldPlan plan, List<ProtobufMessage> all) {
       this.plan = plan;
+      number = plan.number;
+      place = plan.place;
       wireType = ProtobufScalar.wireType(plan.type);
       isRepeated = !plan.shape.equals("single");
       isMap = plan.shape.equals("map");
       hasDefault = plan.presence.equals("always");
+      isRequired = plan.presence.equals("required");
       message = plan.message == null ? null : all.get(plan.message);
       scalar = message == null ? ProtobufScalar.of(plan) : null;
     }
@@ -145,12 +153,12 @@ final class ProtobufMessage {
         in.end = before;
         return;
       }
-      Object before = isRepeated || plan.place < 0 ? null : values[plan.place];
+      Object before = isRepeated || place < 0 ? null : values[place];
       Object value = message == null ? scalar.read(in) : inner(in, before);
       if (isRepeated) {
         add(in, message == null ? value : message.value(in, (Object[]) value, plan.path), values);
-      } else if (plan.place >= 0) {
-        values[plan.place] = value;
+      } else if (place >= 0) {
+        values[place] = value;
       }
     }
 
@@ -159,7 +167,7 @@ final class ProtobufMessage {
       Object[] values = before == null ? message.make(in) : (Object[]) before;
       in.descend(1);
       if (wireType == Wire.GROUP) {
-        message.read(in, values, plan.number);
+        message.read(in, values, number);
       } else {
         int limit = in.enter();
         message.read(in, values, 0);
@@ -171,18 +179,18 @@ final class ProtobufMessage {
 
     @SuppressWarnings("unchecked")
     private void add(Wire in, Object value, Object[] values) throws Misfit {
-      if (plan.place < 0) {
+      if (place < 0) {
         return;
       }
-      if (values[plan.place] == null) {
-        values[plan.place] = isMap ? new LinkedHashMap<>() : new ArrayList<>();
+      if (values[place] == null) {
+        values[place] = isMap ? new LinkedHashMap<>() : new ArrayList<>();
       }
       if (isMap) {
         Object[] entry = (Object[]) value;
-        ((Map<Object, Object>) values[plan.place]).put(entry[0], entry[1]);
+        ((Map<Object, Object>) values[place]).put(entry[0], entry[1]);
       } else {
         in.take(1);
-        ((List<Object>) values[plan.place]).add(value);
+        ((List<Object>) values[place]).add(value);
       }
     }
 
@@ -194,7 +202,7 @@ final class ProtobufMessage {
       if (isRepeated) {
         return Types.array(found == null ? List.of() : (List<?>) found);
       }
-      if (found == null && plan.presence.equals("required")) {
+      if (found == null && isRequired) {
         throw new Misfit("the required field " + plan.path + " is missing");
       }
       if (message != null && (found != null || hasDefault)) {
