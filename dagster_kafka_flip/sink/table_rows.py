@@ -358,8 +358,9 @@ class RowStream:
     def __exit__(self, *error: object) -> None:
         self._is_left = True
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        with contextlib.suppress(Exception):
-            stop_jobs(self._spark, self._tag)
+        if self._thread.is_alive():
+            with contextlib.suppress(Exception):
+                stop_jobs(self._spark, self._tag)
         while self._thread.is_alive() and time.monotonic() < deadline:
             # Nobody takes what it still puts there.
             with contextlib.suppress(queue.Empty):
