@@ -7,7 +7,7 @@ import logging
 import re
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 from dagster import DagsterInstance, materialize
@@ -315,8 +315,8 @@ def test_a_debt_is_settled_in_the_time_zone_and_isolation_level_that_made_it(
     kafka, land, crash, spark, topic, whole, versions, table, setting
 ):
     """In another zone the clock does not skip the time; then the record would be in neither table."""
-    level: Any = "read_committed"
     zone = spark.conf.get("spark.sql.session.timeZone")
+    level: Literal["read_committed", "read_uncommitted"] = "read_committed"
 
     def run():
         source = KafkaSource(topics=(topic,), isolation_level=level)

@@ -223,6 +223,7 @@ class SimRead:
         self._world = world
         self._assignment = assignment
         self._records = self.rejected = 0
+        self.is_read = False
         self._is_kept = False
         self._kept: list[int] | None = None
         # Which records are rows.
@@ -246,6 +247,7 @@ class SimRead:
             except LookupError as error:
                 raise SparkError(str(error)) from None
         self._records = len(numbers)
+        self.is_read = True
         self._kept = numbers if self._is_kept else None
         self.rejected = sum(map(self._world.is_rejected, numbers))
         return [number for number in numbers if self.is_wanted(number)]
@@ -290,7 +292,7 @@ class _Rejected:
 
     @property
     def get(self) -> dict[str, int]:
-        return {"rejected": self._read.rejected}
+        return {"rejected": self._read.rejected} if self._read.is_read else {}
 
 
 class _Missing:
