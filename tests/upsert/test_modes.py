@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -85,6 +86,10 @@ def test_a_mode_is_append_unless_another_is_set():
             "have no column id; columns: name, kafka_key, kafka_topic",
         ),
         ({"value_format": JsonFormat(schema="id INT, kafka_deleted INT")}, "the records have a column kafka_deleted"),
+        (
+            {"value_format": MaxwellFormat("number INT, name STRING")},
+            "^key: id is not declared in MaxwellFormat, so an update that changes the key would leave the row of",
+        ),
         (
             {"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")},
             "windows, partitions and mode: replace are for tables that are appended to",
