@@ -83,7 +83,6 @@ class JsonEnvelope(ChangelogFormat, LibraryFormat):
         return f.when(f.size(found) > f.lit(1), f.filter(found, is_last)).otherwise(found)
 
     def _key_names(self, key: Sequence[str]) -> list[str]:
-        """The columns of a key as they are declared; none if one of them is not."""
-        declared = {name.lower(): name for name in self.row_names}
-        wanted = [declared.get(name.lower()) for name in key]
-        return [name for name in wanted if name is not None] if None not in wanted else []
+        """The columns of a key as they are declared; the others are the same for all rows of a record."""
+        wanted = {name.lower() for name in key}
+        return [name for name in self.row_names if name.lower() in wanted]

@@ -72,6 +72,7 @@ def check_keyed(
             "which record of a key is newer, and from when it is valid",
             "Keep them",
         )
+    _check_key_is_declared(target, decoder)
     landed = None if has_transform else decoder.landed_names
     if landed is None:
         return
@@ -88,6 +89,20 @@ def check_keyed(
             columns = first_few(landed, _MOST_COLUMNS)
             msg = f"{option}: the rows of {target} have no column {', '.join(missing)}; columns: {columns}"
             raise ConfigurationError(msg)
+
+
+def _check_key_is_declared(target: DeltaTarget, decoder: Decoder) -> None:
+    """Refuses a key that the previous values of a change don't have: its previous row would not be found."""
+    changelog = decoder.changelog
+    if changelog is None or not changelog.has_rows:
+        return
+    known = {name.lower() for name in (*(changelog.column_names or ()), decoder.columns.name("topic"))}
+    if unknown := [name for name in target.key if name.lower() not in known]:
+        raise ConfigurationError(
+            f"key: {', '.join(unknown)} is not declared in {type(changelog).__name__}, so an update that changes the "
+            f"key would leave the row of the previous one in {target}",
+            "Declare all columns of the key, and keep their names and values in the transform",
+        )
 
 
 def check_keeps_unavailable(rows: DataFrame, result: DataFrame, columns: ChangeColumns) -> None:

@@ -25,17 +25,19 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
+from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -194,7 +196,27 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
             "Read the topic into a new table, and compare",
             log_start_offsets=gone,
         )
+    if isinstance(table.mode, Scd2) or (isinstance(table.mode, Upsert) and table.mode.soft_delete):
+        _check_keeps_all(source, sorted({tp.topic for tp in plan.beginning_offsets}), table)
     return plan.beginning_offsets
+
+
+def _check_keeps_all(source: KafkaSource, topics: Sequence[str], table: DeltaTarget) -> None:
+    with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
+        settings = cluster.topic_settings(topics)
+    for topic in topics:
+        if topic not in settings:
+            what = f"this client can't read whether the topic {topic} is compacted (cleanup.policy)"
+            grant = f"Grant DESCRIBE_CONFIGS on the topic {topic} and repeat, or read"
+        elif settings[topic].is_compacted:
+            what, grant = f"the topic {topic} is compacted (cleanup.policy)", "Read"
+        else:
+            continue
+        raise ConfigurationError(
+            f"{what}: compaction removes all records of a key but the last, and rows of {table} "
+            f"({written(table.mode)}) may come from the others",
+            f"{grant} the topic into a new table, and compare",
+        )
 
 
 def _notify(source: KafkaSource, state: EnumeratorState) -> None:

@@ -81,6 +81,9 @@ def read(changes: Changes) -> LatestChanges:
 def _bound(name: str, kind: str, operator: str, value: str | None) -> str | None:
     if value is None or len(value) > _LONGEST_BOUND or (kind == "date" and not _PLAIN_DATE.fullmatch(value)):
         return None
+    # Bytes that are not UTF-8 are U+FFFD here, and in what Delta keeps for each file: above all ASCII, as they are.
+    if kind == "string" and not value.isascii():
+        return None
     shown = _LITERALS[kind].format(literal(value) if kind == "string" else value)
     return f"{_TABLE}.{quoted(name)} {operator} {shown}"
 

@@ -18,7 +18,7 @@ from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.mode import Append
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
@@ -135,13 +135,16 @@ def test_rows_of_one_record_follow_their_keys(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [record("INSERT", [(1, "a"), (2, "b"), (3, "c")])])
     form = {"value_format": CanalFormat("id INT NOT NULL, name STRING"), "key_format": None}
-    assert follow(**form).rows == 3
+    with_topic = {"table": f"{table}-topic", "mode": Upsert(key=("kafka_topic", "id"))}
+    assert follow(**form).rows == follow(target=with_topic, **form).rows == 3
     # Each key is one higher: the highest changes first.
     kafka.produce(topic, [record("UPDATE", [(4, "c"), (3, "b"), (2, "a")], [{"id": "3"}, {"id": "2"}, {"id": "1"}])])
     kafka.produce(topic, [record("DELETE", [(4, "c")]), (None, text({"type": "ALTER", "isDdl": True}))])
     second = follow(**form)
     assert (second.records, second.events_without_row) == (3, 1)
-    assert landed.rows(table, "id", "name") == [(2, "a"), (3, "b")]
+    follow(target=with_topic, **form)
+    for rows in (table, with_topic["table"]):
+        assert landed.rows(rows, "id", "name") == [(2, "a"), (3, "b")]
     assert follow(target={"table": f"{table}-changes", "mode": Append()}, **form).rows == 7
 
 

@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
 from dagster_kafka_flip.source.connection import KafkaConnection
@@ -27,6 +28,7 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.layout import KEY_PROPERTY, created_for, mode_properties
+from dagster_kafka_flip.table.merge import _bound
 from dagster_kafka_flip.table.mode import Append, Scd2, Upsert, key_of, same_mode
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -85,6 +87,10 @@ def test_a_mode_is_append_unless_another_is_set():
         ),
         ({"value_format": JsonFormat(schema="id INT, kafka_deleted INT")}, "the records have a column kafka_deleted"),
         (
+            {"value_format": MaxwellFormat("number INT, name STRING")},
+            "^key: id is not declared in MaxwellFormat, so an update that changes the key would leave the row of",
+        ),
+        (
             {"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")},
             "windows, partitions and mode: replace are for tables that are appended to",
         ),
@@ -133,6 +139,13 @@ def test_a_position_does_not_move_to_a_log_whose_offsets_have_other_records():
         with pytest.raises(ConfigurationError, match=r"^orders-0 is not the log that the rows of .*lake/orders come"):
             check_same_offsets(TARGET, ("id",), other, plan)
         check_same_offsets(DeltaTarget(table="lake/orders"), (), other, plan)
+
+
+def test_a_merge_leaves_out_files_by_texts_in_ascii_alone():
+    assert _bound("name", "string", ">=", "a'b") == "dagster_kafka_flip_table.`name` >= 'a\\'b'"
+    # Spark keeps bytes that are not UTF-8; here, and in what Delta keeps for a file, they are U+FFFD.
+    for text in ("a\ufffd", "é"):
+        assert _bound("name", "string", ">=", text) is None
 
 
 @pytest.mark.parametrize(("text", "key"), [(None, ()), ('["a", "b"]', ("a", "b")), ("a", ("a",)), ("1", ("1",))])

@@ -23,7 +23,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
@@ -169,6 +169,27 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     with pytest.raises(RetentionOvertookPositionError, match=rf"{topic}-0 begins at offset 1: retention has deleted"):
         build()
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b"), (7, "first load")]
+
+
+def test_what_compaction_may_have_removed_is_not_built_again(kafka, connection, follow, spark, topic, table):
+    kafka.create(topic, cleanup_policy="compact")
+    kafka.produce(topic, [change(1, "a"), change(1, "b")])
+    source = KafkaSource(topics=(topic,))
+    for number, mode in enumerate((Scd2(key=("id",)), Upsert(key=("id",), soft_delete=True), Upsert(key=("id",)))):
+        target, decoder = DeltaTarget(table=f"{table}-{number}", mode=mode), Decoder.of(KEY, VALUE, None)
+        follow(target={"table": target.table, "mode": mode})
+        before = landed.rows(target.table, "id", "name")
+
+        def build(target=target, decoder=decoder):
+            staging = f"{target.table}-staging"
+            return rebuild(source, target, staging, spark=spark, connection=connection, decoder=decoder)
+
+        if mode == Upsert(key=("id",)):
+            build()
+        else:
+            with pytest.raises(ConfigurationError, match=rf"^the topic {topic} is compacted \(cleanup.policy\): "):
+                build()
+        assert landed.rows(target.table, "id", "name") == before
 
 
 @pytest.fixture

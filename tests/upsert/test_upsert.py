@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
+from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.source.plan import Limits
@@ -186,6 +187,32 @@ def test_a_tombstone_whose_key_does_not_fit_the_column_deletes_no_other_row(kafk
         with pytest.raises(ConfigurationError, match=found):
             follow(key_format=JsonFormat(schema=f"id BIGINT, {key}"), value_format=value, target=target)
     assert len(landed.rows(table, "id")) == 1
+
+
+def test_a_key_that_is_not_utf_8_finds_its_row(kafka, follow, spark, topic, table):
+    from pyspark.sql import functions as f
+
+    # Python, and the lowest and highest values that Delta keeps for a file, have U+FFFD for such bytes.
+    keys = [b"a", b"\x80", "é".encode()]
+    options = {
+        "key_format": RawFormat(),
+        "value_format": StringFormat(),
+        "transform": lambda rows: rows.withColumn("kafka_key", f.col("kafka_key").cast("string")),
+    }
+    target = {"mode": Upsert(key=("kafka_key",))}
+    kafka.create(topic)
+
+    def landed_keys():
+        rows = spark.table(f"delta.`{table}`").selectExpr("hex(kafka_key) AS key").orderBy("key").collect()
+        return [bytes.fromhex(row.key) for row in rows]
+
+    for changed in (keys[1:2], keys[1:2], keys[1:], keys, keys[2:]):
+        kafka.produce(topic, [(key, "a") for key in changed])
+        follow(target=target, **options)
+    assert landed_keys() == keys
+    kafka.produce(topic, [(key, None) for key in keys[1:]])
+    follow(target=target, **options)
+    assert landed_keys() == keys[:1]
 
 
 def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused(kafka, follow, topic, table):
