@@ -358,7 +358,7 @@ def test_maintenance_has_the_options_of_kafka_delta_maintenance_and_makes_the_sa
     schema = KafkaDeltaComponent.model().model_json_schema()["$defs"]["MaintenanceAttributes"]["properties"]
     assert set(schema) == {"vacuum_after"} | set(MaterializedOptions.__annotations__) - {"pool"}
     assert [name for name, field in schema.items() if not field.get("description")] == []
-    table = {"source": KafkaSource(topics=("flights",)), "table": "lake/flights", "pool": "writers"}
+    table: dict[str, Any] = {"source": KafkaSource(topics=("flights",)), "table": "lake/flights", "pool": "writers"}
     upkeep: dict[str, Any] = {
         "vacuum_after": None,
         "group_name": "upkeep",
