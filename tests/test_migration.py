@@ -55,7 +55,7 @@ def project(broker, topic, tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
 
     def own(code: str) -> str:
-        return re.sub(r'(set_topics\(|\()"flights"', rf'\1"{topic}"', code).replace("flights-loader", topic)
+        return re.sub(r'(set_topics\(|\(|source=)"flights"', rf'\1"{topic}"', code).replace("flights-loader", topic)
 
     (tmp_path / "definitions.py").write_text(own(_snippet("flights")), encoding="utf-8")
     return own
