@@ -83,9 +83,9 @@ def without_lost_texts(
     """Their query fails on a row with a text that Delta would store as null."""
     from pyspark.sql import functions as f
 
-    is_told = {*_PLACE}.issubset(rows.columns)
-    where = place(*(f.col(name) for name in _PLACE)) if is_told else f.lit("a record")
     for name in partition_texts(rows.columns, table, partition_columns):
+        is_told = {*_PLACE}.issubset(rows.columns)
+        where = place(*(f.col(column) for column in _PLACE)) if is_told else f.lit("a record")
         rows = rows.where(unless(f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_PARTITION, where))
     return rows
 
