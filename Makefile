@@ -39,7 +39,7 @@ FEW_WAYS := --form raw --form json --way AvailableNow --way "AvailableNow, tuned
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^# make /make /p' Makefile
 
 $(VENV)/.ready-demo: pyproject.toml constraints.txt constraints-airflow.txt scripts/bootstrap.sh
 	@scripts/bootstrap.sh demo $(VENV)

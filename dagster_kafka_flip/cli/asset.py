@@ -214,7 +214,10 @@ class LandingAsset(DefinedAsset):
             )
         seen = f"{known.verified_at:%Y-%m-%d %H:%M:%SZ}"
         if record.is_void:
-            text = f"Dagster's record, set manually in the table's version {known.table_version} at {seen}"
+            text = (
+                f"Dagster's record, set manually in the table's version {known.table_version} at {seen}, where the "
+                "next run reads it"
+            )
             return DagsterRecord(known, text)
         text = f"Dagster's record: the table's version {known.table_version}, verified at {seen}"
         return DagsterRecord(known, text, record.run_id)

@@ -111,7 +111,8 @@ def _show(status: ServerStatus, address: str, *, as_json: bool) -> None:
 
     document = {
         address: status.address,
-        "pid": status.pid,
+        # Not as 12,345.
+        "pid": status.pid if as_json else str(status.pid),
         "uptime_seconds": round(status.uptime.total_seconds()),
         "data_dir": str(status.data_dir),
     }

@@ -58,7 +58,7 @@ def plan_sink(found: PublishedAsset, limit_rows: int, *, ask_table: bool, as_jso
     known = [each["rows"] for each in versions if each["rows"] is not None]
     document = {
         **_progress(found, seen),
-        "rows": sum(known),
+        "rows": sum(known) if known or not versions else None,
         "versions_with_unknown_rows": len(versions) - len(known),
         "versions": versions,
     }

@@ -88,10 +88,11 @@ def retrieve(
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
             _logger.warning(
-                "No repository has %s with all dependencies; using %s instead. Install the Python package of that "
-                "version to match, or delete %s to search again",
+                "No repository has %s with all dependencies; using %s instead. Install the Python package (pyspark or "
+                "delta-spark) in version %s, or delete %s to search again",
                 asked,
                 got,
+                got.rpartition(":")[2],
                 folder,
             )
     return sorted(folder.glob("*.jar"))

@@ -19,6 +19,7 @@ from dagster_kafka_flip.errors import (
     WindowBeyondRetentionError,
     WindowNotCompleteError,
 )
+from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.broken_logs import broken_logs, others_affected
 from dagster_kafka_flip.source.enumerator import Enumerator
@@ -232,7 +233,7 @@ def check_retention(windows: Sequence[Window], logs: WindowLogs, tolerance: Tole
     )
     if first is not None and first.timestamp_ms < lost[0].start_ms - (logs.rules.lateness_ms or 0):
         left += ", but it may have come late, and retention may have deleted records as young as the window's"
-    later = f" and of {len(lost) - 1} later windows, up to {lost[-1]}," if len(lost) > 1 else ""
+    later = f" and of {counted(len(lost) - 1, 'later window')}, up to {lost[-1]}," if len(lost) > 1 else ""
     error = WindowBeyondRetentionError(
         f"{tp}: records of the window {lost[0]}{later} may be gone: the log begins at offset "
         f"{logs.beginning[tp]}, and {left}{others_affected(affected)}",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 NULL_KEY = "null key"
-EMPTY_KEY = "empty key"
-EMPTY_PARTITION = "empty partition"
+CHANGED_KEY = "changed key"
+CHANGED_PARTITION = "changed partition"
 NULL_DELETED = "null deleted"
 TWO_ROWS = "two rows of a key"
 NULL_ORDER = "null order"
@@ -47,19 +47,20 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
             "records in the transform"
         ),
     ),
-    EMPTY_KEY: (
+    CHANGED_KEY: (
         NullKeyError,
         (
-            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a key column ({key}) by which "
-            "{table} is partitioned. Delta stores it as null there, so no later change would find the row"
+            "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a key "
+            "column ({key}) by which {table} is partitioned. Delta stores null or another text there, so no later "
+            "change would find the row"
         ),
         "Drop such records in the transform or give them another key, or partition a new table by another column",
     ),
-    EMPTY_PARTITION: (
+    CHANGED_PARTITION: (
         WriteFailedError,
         (
-            "the row of {where} has an empty string (or __HIVE_DEFAULT_PARTITION__) in a partition column of {table}. "
-            "Delta stores it as null there"
+            "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a "
+            "partition column of {table}. Delta stores null or another text there"
         ),
         "Drop or change such rows in the transform, or partition a new table by another column",
     ),

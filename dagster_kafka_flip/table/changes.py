@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.table.change_errors import (
-    EMPTY_KEY,
-    EMPTY_PARTITION,
+    CHANGED_KEY,
+    CHANGED_PARTITION,
     NULL_DELETED,
     NULL_KEY,
     NULL_ORDER,
@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.change_errors import (
     place,
     unless,
 )
-from dagster_kafka_flip.table.layout import NULL_AS_PARTITION, partition_texts
+from dagster_kafka_flip.table.layout import changed_in_partitions, partition_texts
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.schema import shaped
 from dagster_kafka_flip.table.sql import quoted
@@ -191,8 +191,8 @@ class Changes:
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
-        wrong.extend((text.isin(*NULL_AS_PARTITION), EMPTY_KEY) for text in texts)
-        wrong.extend((f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_PARTITION) for name in self.texts)
+        wrong.extend((changed_in_partitions(text), CHANGED_KEY) for text in texts)
+        wrong.extend((changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION) for name in self.texts)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         time = self.columns.timestamp

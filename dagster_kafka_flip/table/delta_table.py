@@ -22,7 +22,7 @@ from dagster_kafka_flip.table.layout import (
     check_not_padded,
     created_for,
     timestamps_among,
-    without_lost_texts,
+    without_changed_texts,
 )
 from dagster_kafka_flip.table.schema import check_schema
 from dagster_kafka_flip.table.spark_error import is_already_there, is_conflict, is_not_there, is_place_taken, told
@@ -204,7 +204,7 @@ class DeltaTable:
         )
 
     def storable(self, rows: DataFrame) -> DataFrame:
-        return without_lost_texts(rows, self.checked or self.schema(), lambda: self.partition_columns)
+        return without_changed_texts(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
     def check_times_of_partitions(self) -> None:
         self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))

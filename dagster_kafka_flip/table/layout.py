@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import meant_by
-from dagster_kafka_flip.table.change_errors import EMPTY_PARTITION, place, unless
+from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
 from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
 from dagster_kafka_flip.table.spark_error import error_summary
@@ -18,7 +18,7 @@ from dagster_kafka_flip.table.sql import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.table.mode import Mode
@@ -77,16 +77,23 @@ def partition_texts(
     return [name for name in names if name.lower() in texts]
 
 
-def without_lost_texts(
+def changed_in_partitions(text: Column) -> Column:
+    """Whether Delta would store another value of a partition column: null, or U+FFFD for bytes that are not UTF-8."""
+    from pyspark.sql import functions as f
+
+    return text.isin(*NULL_AS_PARTITION) | ~f.is_valid_utf8(text)
+
+
+def without_changed_texts(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
-    """Their query fails on a row with a text that Delta would store as null."""
+    """Their query fails on a row with a text of which Delta would store another value."""
     from pyspark.sql import functions as f
 
     for name in partition_texts(rows.columns, table, partition_columns):
         is_told = {*_PLACE}.issubset(rows.columns)
         where = place(*(f.col(column) for column in _PLACE)) if is_told else f.lit("a record")
-        rows = rows.where(unless(f.col(quoted(name)).isin(*NULL_AS_PARTITION), EMPTY_PARTITION, where))
+        rows = rows.where(unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))
     return rows
 
 

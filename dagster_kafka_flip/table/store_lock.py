@@ -57,7 +57,7 @@ def store_lock(location: str, *, is_remote: bool) -> Generator[None]:
         _acquire(lock, file, location)
     except OSError as error:
         raise TableError(
-            f"the table {location} can't be locked, so nothing was written: {file}: {error.strerror or error}",
+            f"the table {location} can't be locked: {file}: {error.strerror or error}",
             _advice(error, file),
         ) from error
     try:

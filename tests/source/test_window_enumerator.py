@@ -258,7 +258,7 @@ def test_only_what_is_left_is_landed_if_that_is_tolerated():
     assert (incident.error, incident.lost_offsets) == ("WindowBeyondRetentionError", None)
     assert "t-0: records of the window w1" in incident.message
     # The first record is from 1.2, so that one of window 2 may have stood before it, but none of window 3.
-    assert "and of 1 later windows, up to w2" in incident.message
+    assert "and of 1 later window, up to w2" in incident.message
     assert incident.message.endswith("The run wrote the remaining records.")
 
 
