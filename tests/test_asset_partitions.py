@@ -188,3 +188,16 @@ def test_a_dimension_that_picks_no_topic_or_one_twice_is_refused(topics_of, mess
     )
     with pytest.raises(ConfigurationError, match=message):
         partitions(definition, topics_of=topics_of)
+
+
+@pytest.mark.parametrize(
+    "partitions_def",
+    [
+        DailyPartitionsDefinition("2026-01", fmt="%Y-%m"),
+        HourlyPartitionsDefinition("2026-01-31", fmt="%Y-%m-%d"),
+        TimeWindowPartitionsDefinition(start="2026-01-01", fmt="%Y-%m-%d", cron_schedule="0 */6 * * *"),
+    ],
+)
+def test_windows_that_would_share_a_key_are_refused(partitions_def):
+    with pytest.raises(ConfigurationError, match=r"^several windows have the partition key '2026-0.*', and would"):
+        partitions(partitions_def)

@@ -51,6 +51,7 @@ class AssetPartitions:
         expect("windows", rules, Windows, "Windows(max_lateness=timedelta(hours=1))")
         self.rules = rules
         self._time_name, self._time, self._static_name, static = _dimensions(partitions_def)
+        self._check_keys()
         self.has_topics = static is not None
         self._topics: dict[str, tuple[str, ...]] = {}
         if static is None and topics_of is not None:
@@ -69,6 +70,19 @@ class AssetPartitions:
         twice = sorted({topic for topic in named if named.count(topic) > 1})
         if twice:
             raise ConfigurationError(f"two partition keys select the topic {twice[0]}; each would replace its rows")
+
+    def _check_keys(self) -> None:
+        """Each window replaces the rows with its key."""
+        first = self._time.get_first_partition_window()
+        if first is None:
+            return
+        some = TimeWindow(first.start, first.start + 3 * (first.end - first.start))
+        keys = self._time.get_partition_keys_in_time_window(some)
+        if len(set(keys)) < len(keys):
+            raise ConfigurationError(
+                f"several windows have the partition key {keys[-1]!r}, and would replace each other's rows: fmt is "
+                f"{self._time.fmt!r}. Give partitions_def a fmt that tells all of its windows apart"
+            )
 
     @property
     def definition(self) -> str:
