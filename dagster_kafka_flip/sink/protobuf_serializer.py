@@ -391,6 +391,7 @@ def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
         "oneof": around.name if around is not None and len(around.fields) > 1 else None,
         "shape": shape,
         "type": meaning if meaning in {"wrapper", "timestamp"} else type_name(field),
-        "skips": shape == "single" and not field.has_presence,
+        # As Google's serializers do, both fields of a map's entry are written, and values with presence.
+        "skips": shape == "single" and not field.has_presence and not field.containing_type.GetOptions().map_entry,
         "fields": fields,
     }
