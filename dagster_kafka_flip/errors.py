@@ -232,7 +232,7 @@ class TooManyDeadLettersError(RecordsRejectedError):
 
 
 class DeadLetterLostError(KafkaFlipError, is_lasting=True):
-    """The log no longer holds rejected records that were not yet written to the dead-letter table."""
+    """Rejected records that are not in the dead-letter table are gone from the log, or are rejected no more."""
 
 
 class DeadLetterTableMissingError(KafkaFlipError, is_lasting=True):
@@ -240,7 +240,7 @@ class DeadLetterTableMissingError(KafkaFlipError, is_lasting=True):
 
 
 class DeadLetterDecoderError(KafkaFlipError, is_lasting=True):
-    """Pending dead letters were rejected by another decoder, which can't be rebuilt."""
+    """Pending dead letters were rejected by a decoder that can't be rebuilt, or in another time zone or isolation."""
 
 
 class NullKeyError(KafkaFlipError, is_lasting=True):

@@ -174,7 +174,8 @@ class DeadLetterRows:
 
     def rules(self) -> dict[str, str]:
         """What decides besides the decoder which records are read and rejected, by the setting's name."""
-        zone = self._session.conf.get(SESSION_ZONE)
+        with dead_spark_as_error():
+            zone = self._session.conf.get(SESSION_ZONE)
         return {SESSION_ZONE: str(zone), "isolation_level": self._spec.source.isolation_level}
 
     def schema(self) -> StructType:

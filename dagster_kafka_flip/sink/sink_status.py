@@ -117,12 +117,12 @@ def planned_versions(
 
 def _changed_rows(commit: Commit) -> int | None:
     effect = effect_of(commit)
+    if commit.operation in {"UPDATE", "DELETE"}:
+        return commit.metric(f"num{commit.operation.title()}dRows")
     if commit.operation == "CREATE TABLE" or effect is Effect.KEEPS_ROWS:
         return 0
     if commit.operation == "MERGE":
         written, deleted = commit.rows_written, commit.metric("numTargetRowsDeleted")
         return None if written is None or deleted is None else written + deleted
-    if commit.operation in {"UPDATE", "DELETE"}:
-        return commit.metric(f"num{commit.operation.title()}dRows")
     # A commit does not report what an overwrite deleted.
     return commit.rows_written if effect in (Effect.APPENDS, Effect.CREATES) else None

@@ -192,7 +192,9 @@ class Changes:
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
         wrong.extend((changed_in_partitions(text), CHANGED_KEY) for text in texts)
-        wrong.extend((changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION) for name in self.texts)
+        # A delete's other values are not stored.
+        lands = ~f.col(quoted(self.columns.deleted))
+        wrong.extend((lands & changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION) for name in self.texts)
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         time = self.columns.timestamp

@@ -93,7 +93,9 @@ def without_changed_texts(
     for name in partition_texts(rows.columns, table, partition_columns):
         is_told = {*_PLACE}.issubset(rows.columns)
         where = place(*(f.col(column) for column in _PLACE)) if is_told else f.lit("a record")
-        rows = rows.where(unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))
+        check = unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where)
+        # Nondeterministic: Spark would else move it below a join of the transform, which may drop such rows.
+        rows = rows.where(f.when(check, f.spark_partition_id() >= 0))
     return rows
 
 

@@ -2,6 +2,7 @@ package io.dagsterkafkaflip;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -32,12 +33,14 @@ final class ProtobufEncoder {
   /**
    * A field of a message.
    *
+   * @param place its place in the row
    * @param single the type of a value; of a list, of its elements
    * @param oneof the name of what holds it, if that also holds other fields; else null
    * @param skips whether a value that is zero or empty is left out
    * @param fields those of a message; key and value of a map; what a wrapper holds
    */
   private record Field(
+      int place,
       int number,
       String shape,
       String type,
@@ -130,6 +133,7 @@ final class ProtobufEncoder {
       List<DataType> inner = type.equals("wrapper") ? List.of(single) : types(single);
       found.add(
           new Field(
+              place,
               given.get("number").asInt(),
               given.get("shape").asText(),
               type,
@@ -139,6 +143,8 @@ final class ProtobufEncoder {
               single,
               fields(given.get("fields"), inner)));
     }
+    // As other writers order them: keys are compared by their bytes.
+    found.sort(Comparator.comparingInt(Field::number));
     return found;
   }
 
@@ -154,16 +160,15 @@ final class ProtobufEncoder {
   private static byte[] message(List<Field> fields, InternalRow row) {
     WireOutput out = new WireOutput();
     Set<String> chosen = new HashSet<>(0);
-    for (int place = 0; place < fields.size(); place++) {
-      if (!row.isNullAt(place)) {
-        Field field = fields.get(place);
+    for (Field field : fields) {
+      if (!row.isNullAt(field.place)) {
         if (field.oneof != null && !chosen.add(field.oneof)) {
           throw new IllegalArgumentException(
               "several fields of the oneof "
                   + field.oneof
                   + " have a value, and Protobuf keeps one");
         }
-        field.write(out, row.get(place, field.column));
+        field.write(out, row.get(field.place, field.column));
       }
     }
     return out.toByteArray();
