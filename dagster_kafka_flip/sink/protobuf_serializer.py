@@ -380,7 +380,8 @@ def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
     fields: list[dict[str, Any]] = []
     if shape == "map":
         sides = zip(kind.fields, ("key", "value"), strict=True)
-        fields = [_field_plan(each.type, entry_of(field, side)) for each, side in sides]
+        # As Google's serializers, which write both, whatever they are.
+        fields = [{**_field_plan(each.type, entry_of(field, side)), "skips": False} for each, side in sides]
     elif meaning == "message":
         fields = _plan(single, message_of(field))
     elif meaning == "wrapper":
@@ -391,7 +392,6 @@ def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
         "oneof": around.name if around is not None and len(around.fields) > 1 else None,
         "shape": shape,
         "type": meaning if meaning in {"wrapper", "timestamp"} else type_name(field),
-        # As Google's serializers do, both fields of a map's entry are written, and values with presence.
-        "skips": shape == "single" and not field.has_presence and not field.containing_type.GetOptions().map_entry,
+        "skips": shape == "single" and not field.has_presence,
         "fields": fields,
     }

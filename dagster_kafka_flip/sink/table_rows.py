@@ -215,7 +215,7 @@ class SegmentRows:
         text = f.lit(None).cast("string")
         if sink.dead_letter_topic is not None:
             text = json_of(struct_of(self.columns)).cast("string")
-        # In two steps: else Spark would run a serializer in Python once for the content, and once for the problem.
+        # In two steps: else Spark would encode a row once for the content, and once for the problem.
         rows = changes.select(
             f.col(COMMIT_VERSION).alias("version"),
             rank.alias("rank"),
