@@ -305,6 +305,7 @@ def test_changes_that_a_killed_connect_sends_again_end_in_the_same_rows(database
     for name in TABLES:
         follow("moved", (name,), path=f"{table}-{name}")
 
+    connect.flush_ms = 100
     connect.start()
     connect.catch_up()
     assert {topic: kafka.end_offset(topic) for topic in ends} == {topic: 2 * end - 1 for topic, end in ends.items()}
