@@ -66,14 +66,21 @@ def _newest() -> dict[str, str]:
             installed = [each["metadata"] for each in json.loads(report.read_text())["install"]]
         newest: dict[str, str] = {_normal(each["name"]): each["version"] for each in installed}
         del newest["dagster-kafka-flip"]
-        packages = packages_of(Version(newest["pyspark"]), Version(newest["delta-spark"]))
-        there = {jar.name for jar in retrieve(packages, excludes=sorted(brought_by_spark()), older=packages)}
-        missing = [package for package in packages if "{}_{}-{}.jar".format(*package.split(":")) not in there]
-        if not missing:
+        without = without_jars(newest["pyspark"], newest["delta-spark"])
+        if not without:
             return newest
-        for name in {"delta-spark" if package.startswith("io.delta:") else "pyspark" for package in missing}:
+        for name in without:
             held_back.append(f"{name}<{newest[name]}")
             click.echo(f"{name} {newest[name]} is held back: no repository has its jars yet")
+
+
+def without_jars(pyspark: str, delta: str) -> set[str]:
+    """Which of `pyspark` and `delta-spark` no repository has the jars of, in these versions."""
+    packages = packages_of(Version(pyspark), Version(delta))
+    excludes = sorted(f"*:{artifact}" for artifact in brought_by_spark())
+    there = {jar.name for jar in retrieve(packages, excludes=excludes, older=packages)}
+    missing = [package for package in packages if "{}_{}-{}.jar".format(*package.split(":")) not in there]
+    return {"delta-spark" if package.startswith("io.delta:") else "pyspark" for package in missing}
 
 
 if __name__ == "__main__":
