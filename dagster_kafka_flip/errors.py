@@ -273,7 +273,7 @@ class TableError(KafkaFlipError, is_lasting=False):
 
 
 class SchemaMismatchError(KafkaFlipError, is_lasting=True):
-    """The records' columns don't fit the table's columns; nothing was written."""
+    """The records' columns, or a value in a partition column, don't fit the table; nothing was written."""
 
 
 class UnsafeStoreError(KafkaFlipError, is_lasting=True):
