@@ -17,12 +17,13 @@ from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow.sdk import Asset
     from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
+    from dagster_kafka_flip.sink.progress import Progress
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -82,6 +83,11 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
             outcome="Nothing was published",
         ) from error
     return {}
+
+
+def is_reported(progress: Iterable[Progress], known: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether the newest run that has an event reached the progress: a try that died after its commit has none."""
+    return all(lane.at <= known.get(lane.lane, (lane.origin.before, 0)) for lane in progress)
 
 
 def _progress(value: Any) -> dict[int, tuple[int, int]]:

@@ -39,11 +39,15 @@ class _LanePosition:
         self.digest = zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", self.digest))
 
 
+def _place(row: TableRow) -> tuple[bytes | None, str | None, int | None]:
+    return row.key, row.topic, row.partition
+
+
 class Batches:
     """Takes the rows of all lanes in order, and yields those to publish.
 
-    If it `folds`, each tombstone gives way to a later row of the same key, version and topic; else only that of a key
-    that an update may have left.
+    If it `folds`, each tombstone gives way to a later row of the same key, version, topic and topic partition; else
+    only that of a key that an update may have left.
 
     Attributes:
         version: The version that is read; None before the first row.
@@ -59,8 +63,8 @@ class Batches:
     def take(self, row: TableRow) -> Sequence[TableRow]:
         """Adds the next row, in the order of SegmentRows; returns those that are to be published now."""
         held, self._held = self._held, None
-        # In another topic the row takes nothing's place: there the key's earlier value stays without a tombstone.
-        is_followed = held is not None and row.key is not None and (held.key, held.topic) == (row.key, row.topic)
+        # Elsewhere the row takes nothing's place: there the key's earlier value stays without a tombstone.
+        is_followed = held is not None and row.key is not None and _place(held) == _place(row)
         # One tombstone of several is enough, too.
         if is_followed and (row.rank in _VALUES or row.value is None):
             held = None

@@ -223,12 +223,15 @@ def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, i
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:
     """Checks, in the middle of a version, that the rest would be published in the same order and lanes."""
+    ended = min(progress.version for progress in found)
     for progress in found:
-        if progress.settings != settings:
+        # A lane that has not begun the version still has the settings of an earlier one.
+        if progress.at > (ended, 0) and progress.settings != settings:
+            there = counted(progress.rows, "row") if progress.version == ended else "all of it"
             raise SinkProgressError(
-                f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
-                f"{counted(progress.rows, 'row')}) with other settings of key, value, headers, timestamp, topic, "
-                "partition, deletes or content: the rest would not follow in the same order",
+                f"the sink {prefix} has published table version {ended + 1} in part (lane {progress.lane}: {there}) "
+                "with other settings of key, value, headers, timestamp, topic, partition, deletes or content: the rest "
+                "would not follow in the same order",
                 "Set them back for one run, which finishes the version; then change them",
             )
 
