@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
-from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.errors import SinkProgressUnknownError
 from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
 from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
 from dagster_kafka_flip.source.instants import instant
@@ -76,7 +76,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
             if extra.get(SINK) == prefix and (progress := _progress(extra.get(SINK_PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
-        raise SinkProgressError(
+        raise SinkProgressUnknownError(
             f"Airflow can't return the events of the asset {asset.name}, which hold the progress of the last run of "
             f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed",
             f"Run it again. {EVENTS_RETURN}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.sink.progress import ANEW
 from dagster_kafka_flip.sink.table_rows import INSERT, LEFT, UPDATED, TableRow
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ class Batches:
                 if rows < progress.rows:
                     raise SinkProgressError(
                         f"lane {progress.lane}: {counted(progress.rows, 'row')} of table version "
-                        f"{progress.version + 1} were published, but {progress.table} now has only "
-                        f"{counted(rows, 'row')} of it, so it is unknown which rows are left",
-                        "Publish the table under another transactional_id_prefix",
+                        f"{progress.version + 1} were published, but {progress.table}, or the sink's function, "
+                        f"now has only {counted(rows, 'row')} of it, so it is unknown which rows are left",
+                        f"Set the function back, if it changed. Else {ANEW}",
                     )
                 position.progress = replace(progress, version=version - 1, rows=0, digest=0)
             position.seen = position.digest = position.before = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -62,7 +63,7 @@ def test_progress_of_another_sink_table_or_order_is_refused():
         check_sink({0: at(5)}, "s", 1, "p", "u")
     with pytest.raises(SinkProgressError, match="up to version 5"):
         check_table({0: at(5)}, "s", "u", "another")
-    with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\)"):
+    with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: 2 rows\).* run with stop=6 until"):
         check_settings([at(5, 2)], "s", "other")
     with pytest.raises(SinkProgressError, match=r"version 6 in part \(lane 0: all of it\)"):
         check_settings([at(6), at(5, lane=1)], "s", "other")
@@ -111,7 +112,7 @@ def test_no_start_is_printed_that_would_leave_out_the_rest_of_a_snapshot():
     ):
         with pytest.raises(SinkProgressError) as refused:
             refuse()
-        assert "start=" not in str(refused.value)
+        assert re.search(r"start=\d", str(refused.value)) is None
     with pytest.raises(SinkProgressError, match="unless it ended within a snapshot, also set start=3"):
         check_known({}, "s", "p", known)
 
