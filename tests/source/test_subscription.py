@@ -37,7 +37,7 @@ def test_the_whole_name_has_to_match_and_internal_topics_are_left_out(pattern, t
     subscription = Subscription(pattern=pattern)
     # Brokers list topics in any order, and a source's data version must not depend on it.
     found = [
-        list(subscription.describe(each)) for each in (_CLUSTER, ClusterModel({**reversed(_CLUSTER.logs.items())}))
+        list(subscription.describe(each)) for each in (_CLUSTER, ClusterModel(dict(reversed(_CLUSTER.logs.items()))))
     ]
     assert found == [sorted(topics)] * 2
     assert str(subscription) == f"topics matching {pattern}"

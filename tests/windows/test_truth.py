@@ -133,7 +133,7 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
     # In another zone a time without an offset would be in another window: of the neighbours' rows some would be lost.
     spark.conf.set(SESSION_ZONE, "Europe/Berlin")
     try:
-        with pytest.raises(WindowsChangedError, match="but this run has ' with times of Europe/Berlin'"):
+        with pytest.raises(WindowsChangedError, match="but this run has 'hours with times of Europe/Berlin'"):
             rewrite(hours(0, 1), rules=rules, value_format=JsonFormat("at TIMESTAMP, n INT"))
     finally:
         spark.conf.set(SESSION_ZONE, "UTC")
