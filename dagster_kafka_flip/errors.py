@@ -273,7 +273,7 @@ class TableError(KafkaFlipError, is_lasting=False):
 
 
 class SchemaMismatchError(KafkaFlipError, is_lasting=True):
-    """The records' columns don't fit the table's columns; nothing was written."""
+    """The records' columns, or a value in a partition column, don't fit the table; nothing was written."""
 
 
 class UnsafeStoreError(KafkaFlipError, is_lasting=True):
@@ -346,8 +346,12 @@ class NotAppendedError(KafkaFlipError, is_lasting=True):
     """A sink publishes appended rows, but a commit updated or deleted rows."""
 
 
-class SinkProgressError(KafkaFlipError, is_lasting=False):
-    """A sink's progress is unknown, may be lost, or belongs to another table, number of lanes or settings."""
+class SinkProgressError(KafkaFlipError, is_lasting=True):
+    """A sink's progress may be lost, or belongs to another table, topic, number of lanes or settings."""
+
+
+class SinkProgressUnknownError(SinkProgressError, is_lasting=False):
+    """A sink's progress can't be told now: a transaction is open, or Airflow can't return events."""
 
 
 class SinkFencedError(KafkaFlipError, is_lasting=False):

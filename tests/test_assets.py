@@ -249,22 +249,27 @@ def test_run_config_overrides_start_stop_and_limits_for_one_run(spark, instance,
     assert again["dagster/row_count"] == 6
 
 
-def test_a_retry_of_a_run_with_a_start_goes_on_where_it_stopped(spark, instance, resources, source, table):
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_a_retry_of_a_run_with_a_start_goes_on_where_it_stopped(spark, instance, resources, source, table, is_undone):
+    """A RESTORE that undid what the first try landed has the start looked at again."""
     failures = [RuntimeError("once")]
 
     def fails_once(records):
         if failures and landed.count(table) == 4:
+            if is_undone:
+                spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {before}")
             raise failures.pop()
         return records
 
     options: dict[str, Any] = {"limits": Limits(max_records_per_batch=1), "retry_policy": RetryPolicy(max_retries=1)}
     run(build_kafka_delta_asset(name="retried", source=source, table=table), instance, resources)
+    before = landed.version(table)
     asset = kafka_delta_asset(name="retried", source=source, table=table, **options)(fails_once)
     retried = run(asset, instance, resources, start="earliest")
 
     assert not failures
     assert retried is not None
-    assert "kafka/start_overridden" not in retried
+    assert ("kafka/start_overridden" in retried) == is_undone
     assert retried["dagster/row_count"] == 6, "each record once more"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from dagster_kafka_flip.airflow.asset_uris import is_topic_asset, table_asset, topic_asset_in
-from dagster_kafka_flip.airflow.event_extra import last_progress
+from dagster_kafka_flip.airflow.event_extra import is_reported, last_progress
 from dagster_kafka_flip.airflow.given import (
     check_absolute,
     check_conn_id,
@@ -107,7 +107,8 @@ class DeltaToKafkaOperator(SparkTask):
         with self._session(context) as spark:
             result = publish(source, self.sink, spark=spark, connection=connection, limits=self.limits, known=known)
         self._lineage = replace(self._lineage, rows=result.records)
-        if result.first_version is None and self.on_idle == "skip":
+        is_told = not assets or is_reported(result.progress, known)
+        if result.first_version is None and is_told and self.on_idle == "skip":
             msg = f"nothing new in {source}: version {result.last_version} is published to {self.sink.topic}"
             raise AirflowSkipException(msg)
         add_to_events(context, assets, extra := result.metadata)

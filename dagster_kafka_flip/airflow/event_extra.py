@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.context import InletEventsAccessors
 
-from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.errors import SinkProgressUnknownError
 from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
 from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.known_position import KnownPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from airflow.sdk import Asset
     from airflow.sdk.execution_time.comms import AssetEventResult
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
+    from dagster_kafka_flip.sink.progress import Progress
     from dagster_kafka_flip.table.target import DeltaTarget
 
 _logger = logging.getLogger(__name__)
@@ -75,13 +76,18 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
             if extra.get(SINK) == prefix and (progress := _progress(extra.get(SINK_PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
-        raise SinkProgressError(
+        raise SinkProgressUnknownError(
             f"Airflow can't return the events of the asset {asset.name}, which hold the progress of the last run of "
             f"the sink {prefix}: {error}. Without them, a lost progress topic would not be noticed",
             f"Run it again. {EVENTS_RETURN}",
             outcome="Nothing was published",
         ) from error
     return {}
+
+
+def is_reported(progress: Iterable[Progress], known: Mapping[int, tuple[int, int]]) -> bool:
+    """Whether the newest run that has an event reached the progress: a try that died after its commit has none."""
+    return all(lane.at <= known.get(lane.lane, (lane.origin.before, 0)) for lane in progress)
 
 
 def _progress(value: Any) -> dict[int, tuple[int, int]]:

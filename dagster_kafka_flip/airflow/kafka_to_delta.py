@@ -237,7 +237,7 @@ class KafkaToDeltaOperator(SparkTask):
             **shared,
         )
         self._has_read(shared["connection"], result.state.position)
-        if result.is_idle and self.on_idle == "skip":
+        if result.is_idle and result.unreported is None and self.on_idle == "skip":
             raise AirflowSkipException(f"nothing new in {source} for {target}; its lag is {result.lag_after}")
         return as_json(stream_facts(result))
 

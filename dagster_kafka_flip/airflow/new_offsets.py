@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from dagster_kafka_flip.airflow.given import check_conn_id, check_min_lag, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
-from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -74,7 +74,7 @@ class NewOffsetsTrigger(BaseEventTrigger):
         state: The stream's position as JSON; None for a stream without one.
         kafka_conn_id: Id of the Kafka connection. Default: `kafka_default`.
         min_lag: How many offsets are worth a run.
-        poll_interval: Seconds between two looks.
+        poll_interval: Seconds between two looks; more than 0.
     """
 
     # The one of a task.
@@ -91,6 +91,8 @@ class NewOffsetsTrigger(BaseEventTrigger):
         super().__init__()
         check_conn_id(kafka_conn_id)
         check_min_lag(min_lag)
+        if poll_interval <= 0:
+            raise ConfigurationError(f"poll_interval: {poll_interval} would ask the brokers without a pause")
         self.source = dict(source) if isinstance(source, Mapping) else source_to_json(KafkaSource.of(source))
         self.state = None if state is None else dict(state)
         self.kafka_conn_id = kafka_conn_id

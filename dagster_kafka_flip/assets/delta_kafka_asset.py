@@ -127,7 +127,7 @@ def delta_kafka_asset(
     key = topic_asset_key(sink.topic, cluster, kafka)
     publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
     options.setdefault("pool", f"kafka-sink:{sink.transactional_id_prefix}")
-    deps = _upstream(upstream, source)
+    deps = _upstream(upstream, source, key)
 
     def decorate(transform: Callable[..., DataFrame]) -> AssetsDefinition:
         check_transform(transform, ROWS)
@@ -185,7 +185,9 @@ def publishing_of(assets_def: AssetsDefinition) -> Publishing | None:
     return next(iter(registered(assets_def, Publishing).values()), None)
 
 
-def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: DeltaSource) -> list[AssetKey]:
+def _upstream(
+    upstream: AssetsDefinition | CoercibleToAssetKey | None, source: DeltaSource, topic: AssetKey
+) -> list[AssetKey]:
     """The key of the table's asset."""
     if upstream is None:
         return []
@@ -203,6 +205,12 @@ def _upstream(upstream: AssetsDefinition | CoercibleToAssetKey | None, source: D
     if len(found) != 1:
         raise ConfigurationError(
             f"upstream: the definition {what}", f"Set upstream to the key of the asset of {source}"
+        )
+    if topic in upstream.asset_deps[found[0]]:
+        raise ConfigurationError(
+            f"upstream: {found[0].to_user_string()} lands the topic {topic.to_user_string()}, and the sink publishes "
+            "to it: each record would be published again, without end",
+            "Publish to another topic",
         )
     return found
 

@@ -152,7 +152,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
         + (f", and failed runs left {of_failed:,} more out" if of_failed else "")
         + f". Readers of {publishing.sink.topic} have the earlier values of their keys, or none. "
         + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")
-        + ". Correct the rows in the table: the next run publishes them"
+        + ". Correct the rows in the table, or append them again for content=appended_rows: the next run publishes them"
     )
     return _result_of_rows(publishing, description, details)
 

@@ -165,7 +165,8 @@ class DeadLetterTable:
             raise DeadLetterLostError(
                 f"version {batch.version} of {self._spec.target} is without {counted(rejected, 'rejected record')}, "
                 f"but only {again} were rejected when the batch was read again for the dead-letter table "
-                f"{self.target}: the others are in neither table",
+                f"{self.target}: the others are in neither table, or Spark counted records twice when it repeated a "
+                "stage",
                 "A format of your own must decide by the record alone. Compaction may also have removed some. Compare "
                 "the topic with both tables",
                 outcome="Both commits stay",

@@ -38,7 +38,7 @@ from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.commit import Committed
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -111,7 +111,7 @@ class OpenStream:
         """Drops the overridden start if an earlier try of this run has committed from it: it would land rows twice."""
         if self._reads.overriding is None or not self._spec.tries:
             return False
-        for commit, document in documented(self._table.history() or (), self._spec.target.stream):
+        for commit, document in documented(commits_that_count(self._table.history() or ()), self._spec.target.stream):
             if document.overrides_start and document.run_id in self._spec.tries:
                 self._reads.overriding = None
                 self._spec.log.warning(

@@ -22,6 +22,7 @@ from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToRep
 from dagster_kafka_flip.ingestion.run_spec import nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE, UTC_ZONES
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
@@ -112,11 +113,16 @@ class WindowRun:
         if self._rules.repair:
             self._table = RepairedTable(self._session, self._target, self._context.tolerated)
         else:
-            self._table = WindowedTable(self._session, self._target, self._definition)
+            self._table = WindowedTable(self._session, self._target, self._definition + self._zone())
         self._rows = run_rows(self._session, self._spec)
         self._to_replace = RowsToReplace(self._spec, self._context, self._table, self._rules, self._topics)
         self._writer = BatchWriter(self._spec, self._context, self._target)
         return spark_seconds
+
+    def _zone(self) -> str:
+        """The session's time zone, if it can decide the window of a record: it is that of times without an offset."""
+        zone = self._session.conf.get(SESSION_ZONE) if self._rules.event_time is not None else None
+        return "" if zone is None or zone in UTC_ZONES else f" with times of {zone}"
 
     def _outcome(self) -> str:
         return nothing_written(self._commits, self._dead_letters)

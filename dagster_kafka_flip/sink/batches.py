@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.sink.progress import ANEW
 from dagster_kafka_flip.sink.table_rows import INSERT, LEFT, UPDATED, TableRow
 
 if TYPE_CHECKING:
@@ -39,11 +40,15 @@ class _LanePosition:
         self.digest = zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", self.digest))
 
 
+def _place(row: TableRow) -> tuple[bytes | None, str | None, int | None]:
+    return row.key, row.topic, row.partition
+
+
 class Batches:
     """Takes the rows of all lanes in order, and yields those to publish.
 
-    If it `folds`, each tombstone gives way to a later row of the same key, version and topic; else only that of a key
-    that an update may have left.
+    If it `folds`, each tombstone gives way to a later row of the same key, version, topic and topic partition; else
+    only that of a key that an update may have left.
 
     Attributes:
         version: The version that is read; None before the first row.
@@ -59,8 +64,8 @@ class Batches:
     def take(self, row: TableRow) -> Sequence[TableRow]:
         """Adds the next row, in the order of SegmentRows; returns those that are to be published now."""
         held, self._held = self._held, None
-        # In another topic the row takes nothing's place: there the key's earlier value stays without a tombstone.
-        is_followed = held is not None and row.key is not None and (held.key, held.topic) == (row.key, row.topic)
+        # Elsewhere the row takes nothing's place: there the key's earlier value stays without a tombstone.
+        is_followed = held is not None and row.key is not None and _place(held) == _place(row)
         # One tombstone of several is enough, too.
         if is_followed and (row.rank in _VALUES or row.value is None):
             held = None
@@ -89,9 +94,9 @@ class Batches:
                 if rows < progress.rows:
                     raise SinkProgressError(
                         f"lane {progress.lane}: {counted(progress.rows, 'row')} of table version "
-                        f"{progress.version + 1} were published, but {progress.table} now has only "
-                        f"{counted(rows, 'row')} of it, so it is unknown which rows are left",
-                        "Publish the table under another transactional_id_prefix",
+                        f"{progress.version + 1} were published, but {progress.table}, or the sink's function, "
+                        f"now has only {counted(rows, 'row')} of it, so it is unknown which rows are left",
+                        f"Set the function back, if it changed. Else {ANEW}",
                     )
                 position.progress = replace(progress, version=version - 1, rows=0, digest=0)
             position.seen = position.digest = position.before = 0

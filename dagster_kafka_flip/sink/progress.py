@@ -105,11 +105,19 @@ class Progress:
         except (ValueError, KeyError, TypeError) as error:
             raise SinkProgressError(
                 f"{where}: the record is not a sink's progress",
-                "The progress topic must belong to one sink alone: set another progress_topic",
+                f"The progress topic must belong to one sink alone. {NOT_YET}",
             ) from error
 
 
 _PROGRESS = TypeAdapter(Progress)
+
+NOT_YET = "If the sink has not published yet, you can also set another progress_topic; else it would begin anew"
+ANOTHER = "another transactional_id_prefix (and another progress_topic, if you have set one)"
+# A snapshot has no deletes: rows that were deleted meanwhile would stay in a topic that has them.
+ANEW = (
+    f'publish the table under {ANOTHER} with start="snapshot", to an empty topic: a snapshot has no tombstones of rows '
+    "that were deleted earlier"
+)
 
 
 def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: str, topic_id: str | None) -> None:
@@ -120,8 +128,8 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
             raise SinkProgressError(
                 f"the sink {prefix} has published with {progress.lanes} lanes up to table version {progress.version}, "
                 f"but lanes is {lanes} now: keys would change lanes, and rows would be lost or doubled",
-                f"Set lanes={progress.lanes}; or publish under another transactional_id_prefix, with a DeltaSource "
-                "that starts where this sink ends",
+                f"Set lanes={progress.lanes}; or publish under {ANOTHER}, with a DeltaSource that starts where this "
+                "sink ends",
             )
         if progress.topic != topic:
             raise SinkProgressError(
@@ -135,8 +143,8 @@ def check_sink(found: Mapping[int, Progress], prefix: str, lanes: int, topic: st
                 f"the topic {topic} was recreated: its id is {topic_id}, but the sink {prefix} has published "
                 f"{progress.table} up to version {progress.version} to the topic with the id {progress.topic_id}. The "
                 "new topic would get only later changes",
-                "To publish all rows to it, set another transactional_id_prefix"
-                f"{_starting_behind(progress, 'if later changes are enough, also')}",
+                f"To publish all rows to it, {ANEW}; if later changes are enough, set {ANOTHER}"
+                f"{_starting_behind(progress, 'and')}",
             )
 
 
@@ -154,8 +162,8 @@ def check_table(found: Mapping[int, Progress], prefix: str, table: str, table_id
             raise SinkProgressError(
                 f"the sink {prefix} has published the table {progress.table} (id {progress.table_id}) up to version "
                 f"{progress.version}, but {table} has the id {table_id}: it is another table, or was recreated",
-                "Correct the table; or publish it under another transactional_id_prefix, to an empty topic"
-                f"{_starting_behind(progress, 'or, if CREATE OR REPLACE TABLE made it, whose versions continue,')}",
+                f"Correct the table, or {ANEW}"
+                f"{_starting_behind(progress, 'if CREATE OR REPLACE TABLE made it, whose versions continue, instead')}",
             )
 
 
@@ -173,7 +181,7 @@ def check_same_history(
         raise SinkProgressError(
             f"the sink {prefix} has published {progress.table} up to version {progress.reached}, but {now}: the table "
             "was replaced with an older copy",
-            "Publish it under another transactional_id_prefix, to an empty topic",
+            f"To go on, {ANEW}",
         )
 
 
@@ -193,11 +201,11 @@ def check_known(
         doubled = f" (rows of version {start} and later that are in the topic will be published twice)" * is_part
         raise SinkProgressError(
             f"an earlier run of the sink {prefix} reached table version {version} and {counted(rows, 'row')} of the "
-            f"next (lane {lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, or "
-            "is on another cluster. This run would publish rows twice",
-            "Set another transactional_id_prefix; to continue after the earlier run, unless it ended within a "
-            f"snapshot, also set start={start} in the DeltaSource{doubled}. In Dagster you can also wipe the asset's "
-            "materializations, to publish all rows again",
+            f"next (lane {lane}), but the progress topic {progress_topic} has {has}: it was deleted, lost records, "
+            "is on another cluster, or is not the one of that run. This run would publish rows twice",
+            f"Set progress_topic back, if it changed. Else set {ANOTHER}; to continue after the earlier run, unless it "
+            f"ended within a snapshot, also set start={start} in the DeltaSource{doubled}; to publish all rows again, "
+            'start="snapshot"',
         )
 
 
@@ -223,13 +231,17 @@ def lanes_behind(found: Mapping[int, Progress], known: Mapping[int, tuple[int, i
 
 def check_settings(found: Sequence[Progress], prefix: str, settings: str) -> None:
     """Checks, in the middle of a version, that the rest would be published in the same order and lanes."""
+    ended = min(progress.version for progress in found)
     for progress in found:
-        if progress.settings != settings:
+        # A lane that has not begun the version still has the settings of an earlier one.
+        if progress.at > (ended, 0) and progress.settings != settings:
+            there = counted(progress.rows, "row") if progress.version == ended else "all of it"
             raise SinkProgressError(
-                f"the sink {prefix} has published table version {progress.version + 1} in part (lane {progress.lane}: "
-                f"{counted(progress.rows, 'row')}) with other settings of key, value, headers, timestamp, topic, "
-                "partition, deletes or content: the rest would not follow in the same order",
-                "Set them back for one run, which finishes the version; then change them",
+                f"the sink {prefix} has published table version {ended + 1} in part (lane {progress.lane}: {there}) "
+                "with other settings of key, value, headers, timestamp, topic, partition, deletes or content: the rest "
+                "would not follow in the same order",
+                f"Set them back, and run with stop={ended + 1} until it is finished; then change them. If a row of it "
+                "can't be published with them, leave it out: tolerate its error, or set a dead_letter_topic",
             )
 
 

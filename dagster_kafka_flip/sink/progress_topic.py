@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import tenacity
 
-from dagster_kafka_flip.errors import SinkProgressError
+from dagster_kafka_flip.errors import SinkProgressError, SinkProgressUnknownError
 from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.sink.progress import Progress
+from dagster_kafka_flip.sink.progress import ANOTHER, NOT_YET, Progress
 from dagster_kafka_flip.source.split import READ_COMMITTED, READ_UNCOMMITTED, KafkaPartitionSplit, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ProgressTopic:
             raise SinkProgressError(
                 f"the progress topic {self.name} has cleanup.policy={policy}, so the progress would be deleted, and "
                 "rows published again",
-                "Set cleanup.policy=compact on it, or set another progress_topic",
+                f"Set cleanup.policy=compact on it. {NOT_YET}",
             )
 
     def read(self, *, settled: bool) -> dict[int, Progress]:
@@ -97,8 +97,7 @@ class ProgressTopic:
                 raise SinkProgressError(
                     f"{tp} has no progress of the sink {self._sink.transactional_id_prefix}, and begins at offset "
                     f"{beginnings[tp]}: what was before was deleted. This run would publish rows twice",
-                    "Set another transactional_id_prefix, and start in the DeltaSource if the topic already has rows "
-                    "of the table",
+                    f"Set {ANOTHER}, and start in the DeltaSource if the topic already has rows of the table",
                 )
         return found
 
@@ -113,8 +112,7 @@ class ProgressTopic:
                 raise SinkProgressError(
                     f"{where}: the progress topic has a record that does not belong to the sink "
                     f"{self._sink.transactional_id_prefix}",
-                    "Each sink needs its own progress topic: set another progress_topic, or correct "
-                    "transactional_id_prefix",
+                    f"Each sink needs its own progress topic: correct transactional_id_prefix. {NOT_YET}",
                 )
             found[lane] = Progress.from_bytes(value, where)
         return found
@@ -122,7 +120,7 @@ class ProgressTopic:
     def _settled_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
         # Brokers may need a moment between the end of a transaction and its marker.
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(SinkProgressError),
+            retry=tenacity.retry_if_exception_type(SinkProgressUnknownError),
             wait=tenacity.wait_fixed(_LOOK_SECONDS),
             stop=tenacity.stop_after_delay(_MARKER_SECONDS),
             reraise=True,
@@ -133,7 +131,7 @@ class ProgressTopic:
         stable = self._cluster.log_ends(partitions, READ_COMMITTED)
         for tp, end in self._cluster.end_offsets(partitions, READ_UNCOMMITTED).items():
             if stable[tp].offset < end:
-                raise SinkProgressError(
+                raise SinkProgressUnknownError(
                     f"{tp}: a transaction of another producer is open at offset {stable[tp].offset} (the log ends at "
                     f"{end}), so the progress is unknown",
                     "If another run of this sink has just started, leave it to that run; otherwise find the producer "

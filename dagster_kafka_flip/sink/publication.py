@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Rows that are left out are in the log one by one, up to this many.
+# A correction of the table is a later version, before which this one is published.
+_LEFT_OUT = "Correct the row in the sink's function, or leave it out with tolerate or dead_letter_topic"
 _MOST_WARNINGS = 10
 
 # Longest wait for rows before the clock of the open transaction is looked at.
@@ -293,6 +295,7 @@ class Publication:
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
             if lane.has_failed or not self.sink.leaves_out(error):
+                error.advice = ". ".join(filter(None, (error.advice, _LEFT_OUT)))
                 raise
             self._leave_out(row, key, value, lane, error)
 
@@ -301,7 +304,7 @@ class Publication:
         if row.problem is not None:
             raise RowNotSerializableError(
                 f"{label}: it can't be serialized: {row.problem}",
-                "Correct the row, or use another schema or serializer",
+                "Use another schema or serializer",
             )
         if row.value is None and self.sink.deletes == "tombstone" and key is None:
             raise RowWithoutKeyError(

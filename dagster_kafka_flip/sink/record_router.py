@@ -131,7 +131,7 @@ class RecordRouter:
             return ms
         raise RowMisplacedError(
             f"{where}: the column {self._sink.timestamp} is {ms} ms after 1970, but {wrong}",
-            "Correct the row, or leave timestamp out",
+            "Leave timestamp out",
         )
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
@@ -145,7 +145,7 @@ class RecordRouter:
             wrong = f"a header in the column {column} is null or has no name"
         elif not any("\0" in name for name, _ in found):
             return found
-        raise RowMisplacedError(f"{where}: {wrong}", "Correct the row")
+        raise RowMisplacedError(f"{where}: {wrong}")
 
     def check(
         self,
@@ -182,12 +182,10 @@ class RecordRouter:
         """The topic that a row names."""
         sink = self._sink
         if not topic:
-            raise RowMisplacedError(f"{where}: the column {sink.topic_column} names no topic", "Fill the column")
+            raise RowMisplacedError(f"{where}: the column {sink.topic_column} names no topic")
         if not is_topic_name(topic) or topic in (sink.progress_name, sink.dead_letter_topic):
             why = "reserved for the sink itself" if is_topic_name(topic) else "not a valid topic name"
-            raise RowMisplacedError(
-                f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}", "Correct the row"
-            )
+            raise RowMisplacedError(f"{where}: the column {sink.topic_column} names {topic[:100]!r}, which is {why}")
         return topic
 
     def _topic(self, name: str) -> _Topic | None:

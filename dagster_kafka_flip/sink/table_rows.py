@@ -16,6 +16,7 @@ from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.sink.progress import ANEW
 from dagster_kafka_flip.sink.serializers import (
     Encoded,
     RowsToEncode,
@@ -124,8 +125,8 @@ class SegmentRows:
             if gone:
                 raise SinkProgressError(
                     f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
-                    f"column {gone[0]}, which the table no longer has",
-                    "Add the column again, or publish under another transactional_id_prefix",
+                    f"column {gone[0]}, which the table or the sink's function no longer has",
+                    f"Add the column again. Else {ANEW}",
                 )
             self.columns = segment.columns
             changes = self._as_before(changes)

@@ -20,7 +20,7 @@ from dagster_kafka_flip.errors import (
     error_text,
 )
 from dagster_kafka_flip.runtime.relied_settings import check_settings
-from dagster_kafka_flip.sink.progress import Origin
+from dagster_kafka_flip.sink.progress import ANEW, Origin
 from dagster_kafka_flip.sink.row_transform import MARK
 from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_VERSION
 from dagster_kafka_flip.table.delta_log import TableLog, TableNotThereError
@@ -40,12 +40,6 @@ if TYPE_CHECKING:
 _FEED = "delta.enableChangeDataFeed"
 _KEPT = "delta.deletedFileRetentionDuration"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-# A snapshot has no deletes: rows that were deleted meanwhile would stay in a topic that has them.
-_ANEW = (
-    'publish the table under another transactional_id_prefix with start="snapshot", to an empty topic: a snapshot has '
-    "no tombstones of rows that were deleted earlier"
-)
 
 
 class TableVersions:
@@ -158,7 +152,7 @@ class TableVersions:
         if self.lacks_feed is not None:
             raise ChangeDataFeedError(
                 f"the table {self.source} has no change data feed, which records the changes of a version",
-                f"Run {self.lacks_feed}: it applies to later versions. For earlier ones, {_ANEW}",
+                f"Run {self.lacks_feed}: it applies to later versions. For earlier ones, {ANEW}",
             )
 
     def check_there(self, first: int, last: int) -> None:
@@ -180,7 +174,7 @@ class TableVersions:
         return VersionsGoneError(
             f"{which} of the table {self.source} can't be published: {why}; the newest is {self.newest}. What they "
             "changed would be lost",
-            f"To go on, {_ANEW}. Run more often than VACUUM and log retention delete versions",
+            f"To go on, {ANEW}. Run more often than VACUUM and log retention delete versions",
         )
 
 
@@ -246,7 +240,7 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
 def _translated(error: Exception, versions: TableVersions, segment: Segment) -> KafkaFlipError:
     text = error_text(error) if is_sparks_own(error) else ""
     source, rows = versions.source, f"{segment} of the table {versions.source}"
-    anew = f"To go on, {_ANEW}"
+    anew = f"To go on, {ANEW}"
     if _NO_FEED.search(text):
         which = "it" if segment.first == segment.last else "some of them"
         return ChangeDataFeedError(
@@ -259,14 +253,14 @@ def _translated(error: Exception, versions: TableVersions, segment: Segment) -> 
             f"{rows} can't be published: Delta reads no version that is older than {_KEPT} (by default 7 days); the "
             f"newest is {versions.newest}. What they changed would be lost",
             f"If VACUUM has not deleted their files, ALTER TABLE {source.target.identifier} SET TBLPROPERTIES "
-            f"('{_KEPT}' = 'interval 30 days') makes them readable, and the next run publishes them. Else, {_ANEW}",
+            f"('{_KEPT}' = 'interval 30 days') makes them readable, and the next run publishes them. Else, {ANEW}",
         )
     if _GONE.search(text) and not _NOT_OPENED.search(text):
         return versions.gone(segment.first, segment.last, "files of them are gone (VACUUM, or log retention)")
     if _INCOMPATIBLE.search(text):
         separately = (
             f"Publish them separately: a run with stop={segment.first}, and so on, up to the version that changed the "
-            f"schema; then all others. If that version alone fails, {_ANEW}"
+            f"schema; then all others. If that version alone fails, {ANEW}"
         )
         return IncompatibleVersionsError(
             f"{rows} can't be read together, because the schema changed: a column was renamed or dropped, or has "

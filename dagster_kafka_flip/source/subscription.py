@@ -55,7 +55,7 @@ class Subscription:
         }
 
     def _matching(self, cluster: KafkaCluster, pattern: str) -> Mapping[str, TopicMetadata]:
-        names = [name for name in cluster.list_topics() if re.fullmatch(pattern, name)]
+        names = [name for name in sorted(cluster.list_topics()) if re.fullmatch(pattern, name)]
         # A topic may be deleted between the two requests.
         found = cluster.describe_topics(names, skip_missing=True) if names else {}
         matching = {name: topic for name, topic in found.items() if not topic.is_internal}

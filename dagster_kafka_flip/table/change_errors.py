@@ -10,8 +10,8 @@ from dagster_kafka_flip.errors import (
     KafkaFlipError,
     KeyOrderUnknownError,
     NullKeyError,
+    SchemaMismatchError,
     UnavailableValueError,
-    WriteFailedError,
     error_text,
 )
 from dagster_kafka_flip.table.sql import literal
@@ -57,7 +57,7 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
         "Drop such records in the transform or give them another key, or partition a new table by another column",
     ),
     CHANGED_PARTITION: (
-        WriteFailedError,
+        SchemaMismatchError,
         (
             "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a "
             "partition column of {table}. Delta stores null or another text there"

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
-from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE, UTC_ZONES
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
 from dagster_kafka_flip.table.local_log import is_local
@@ -151,7 +151,6 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
 #
 # Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
 # that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 
 
 def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
@@ -170,7 +169,7 @@ def check_times_of_partitions(
     if is_local(spark, target) and not timestamps():
         return
     zones = (spark.conf.get(SESSION_ZONE) or "unknown", _zone_of_writers(spark))
-    if _UTC.issuperset(zones):
+    if UTC_ZONES.issuperset(zones):
         return
     names = timestamps()
     if not names:

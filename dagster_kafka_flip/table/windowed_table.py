@@ -160,8 +160,8 @@ class WindowedTable:
     def _check_are_ours(self, known: str | None) -> None:
         if known not in {None, self._definition}:
             raise WindowsChangedError(
-                f"the table {self._target} has other windows: it was created for {known}, but this run has "
-                f"{self._definition}. A row would be in two windows, or in none",
+                f"the table {self._target} has other windows: it was created for {known!r}, but this run "
+                f"has {self._definition!r}. A row would be in two windows, or in none",
                 "Use another table, or change the windows back",
             )
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dagster_kafka_flip.airflow.event_extra import is_reported
+from dagster_kafka_flip.sink.progress import Origin, Progress
 from tests.document_tests import ROOT
 
 ASK = """
@@ -51,3 +53,17 @@ def test_progress_is_found_behind_more_events_of_one_time_than_a_request_returns
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     assert [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()] == [{}, {"0": [7, 0]}]
+
+
+def test_a_progress_that_no_event_has_is_not_reported():
+    def lanes(*reached: int) -> list[Progress]:
+        return [
+            Progress(lane, len(reached), "o", "u", "t", "i", Origin(3, snapshot=False), version, 0, ("id",), "s")
+            for lane, version in enumerate(reached)
+        ]
+
+    assert is_reported(lanes(5, 5), {0: (5, 0), 1: (5, 0)})
+    assert not is_reported(lanes(5, 6), {0: (5, 0), 1: (5, 0)})
+    before = Origin(3, snapshot=False).before
+    assert is_reported(lanes(before, before), {})
+    assert not is_reported(lanes(before, before + 1), {})

@@ -16,7 +16,7 @@ from dagster_kafka_flip import EnumeratorState, KafkaSource, TopicPartition
 from dagster_kafka_flip.airflow import KafkaLagSensor, NewOffsetsTrigger
 from dagster_kafka_flip.airflow.given import source_to_json
 from dagster_kafka_flip.airflow.new_offsets import LagWatch
-from dagster_kafka_flip.errors import ClusterUnreachableError
+from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
 from tests.kafka_topic import Kafka
 from tests.source.log_model import ClusterModel, LogModel
 
@@ -48,6 +48,11 @@ async def first(events: AsyncIterator[TriggerEvent]) -> Any:
     async for event in events:
         return event.payload
     raise AssertionError("no event")
+
+
+def test_it_pauses_between_two_looks():
+    with pytest.raises(ConfigurationError, match="poll_interval: 0 would ask the brokers without a pause"):
+        trigger("orders", 1, poll_interval=0)
 
 
 @pytest.mark.kafka

@@ -74,6 +74,8 @@ def test_upstream_is_a_key_or_the_one_table_of_a_definition():
         assert found.asset_key == AssetKey(key)
     with pytest.raises(ConfigurationError, match=r"upstream: the definition writes to \S+lake/other, not to \S+lake/o"):
         _asset(upstream=_landing("lake/other"))
+    with pytest.raises(ConfigurationError, match=r"upstream: orders lands the topic kafka/back, .* without end"):
+        _asset(topic="back", upstream=_landing(topic="back"))
 
 
 @pytest.mark.parametrize(

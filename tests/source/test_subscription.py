@@ -35,8 +35,11 @@ _CLUSTER = _cluster(orders_eu=2, orders_us=1, payments=1, orders_eu_v2=1, __orde
 )
 def test_the_whole_name_has_to_match_and_internal_topics_are_left_out(pattern, topics):
     subscription = Subscription(pattern=pattern)
-    found = subscription.describe(_CLUSTER)
-    assert set(found) == topics
+    # Brokers list topics in any order, and a source's data version must not depend on it.
+    found = [
+        list(subscription.describe(each)) for each in (_CLUSTER, ClusterModel(dict(reversed(_CLUSTER.logs.items()))))
+    ]
+    assert found == [sorted(topics)] * 2
     assert str(subscription) == f"topics matching {pattern}"
     assert subscription.may_read(TopicPartition(min(topics), 7))
     assert not subscription.may_read(TopicPartition("invoices", 0))

@@ -120,7 +120,7 @@ def test_windows_with_other_keys_or_another_definition_that_come_just_before_a_w
     rewrite(hours(0, 1))
     spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('{WINDOWS_PROPERTY}')")
     after(windowed_table, "set_properties", lambda: rewrite(hours(0, 1), definition="days"))
-    with pytest.raises(WindowsChangedError, match=r"it was created for days, but this run has hours"):
+    with pytest.raises(WindowsChangedError, match=r"it was created for 'days', but this run has 'hours'"):
         rewrite(hours(0, 1))
 
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)

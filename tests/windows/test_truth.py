@@ -18,6 +18,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.observation import BatchObservation
+from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.delta_table import DeltaTable
@@ -129,6 +130,13 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
     assert result.seen.timeless == 1
     with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; use a TIMESTAMP column"):
         rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
+    # In another zone a time without an offset would be in another window: of the neighbours' rows some would be lost.
+    spark.conf.set(SESSION_ZONE, "Europe/Berlin")
+    try:
+        with pytest.raises(WindowsChangedError, match="but this run has 'hours with times of Europe/Berlin'"):
+            rewrite(hours(0, 1), rules=rules, value_format=JsonFormat("at TIMESTAMP, n INT"))
+    finally:
+        spark.conf.set(SESSION_ZONE, "UTC")
 
 
 def test_columns_that_can_not_be_those_of_windows_leave_no_table(kafka, rewrite, table, topic):
@@ -201,7 +209,7 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     kafka.produce(topic, [(None, "x")], timestamp=START + 1)
     rewrite(hours(0, 1))
     before = history(table)
-    with pytest.raises(WindowsChangedError, match=r"it was created for hours, but this run has days"):
+    with pytest.raises(WindowsChangedError, match=r"it was created for 'hours', but this run has 'days'"):
         rewrite(hours(0, 1), definition="days")
     (hour,) = hours(0, 1)
     with pytest.raises(WindowsChangedError, match=r"the window half .* overlaps the landed window h000 .*in it twice"):
