@@ -17,8 +17,7 @@ from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
 from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.incident import tolerate
-from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
-from dagster_kafka_flip.table.change_errors import place as record_place
+from dagster_kafka_flip.table.change_errors import OTHER_TIME, place, unless
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.window_rows import (
     TOPIC_PROPERTY,
@@ -208,18 +207,17 @@ class RowsToReplace:
         # Tolerated: as in `lost`.
         if is_the_records or _MAY_LOSE & {incident.error for incident in plan.incidents}:
             return rows.where(is_inside)
-        place = {_BEFORE + field: quoted(columns[field]) for field in LOG_FIELDS}
+        named = {_BEFORE + field: columns[field] for field in LOG_FIELDS}
         there = (
             self._table.delta.rows()
             .where(records_predicate(plan.splits, columns))
-            .groupBy(*(f.col(name).alias(before) for before, name in place.items()))
+            .groupBy(*(f.col(quoted(name)).alias(before) for before, name in named.items()))
             .agg(f.every(is_inside).alias(_ALL_INSIDE), f.some(is_inside).alias(_SOME_INSIDE))
         )
         moves = f.when(is_inside, ~f.col(_SOME_INSIDE)).otherwise(f.col(_ALL_INSIDE))
-        record = record_place(*map(f.col, place.values()))
         return (
-            rows.join(there, [rows[name] == there[before] for before, name in place.items()], "left")
-            .where(unless(moves, OTHER_TIME, record, is_inside))
+            rows.join(there, [rows[quoted(name)] == there[before] for before, name in named.items()], "left")
+            .where(unless(moves, OTHER_TIME, place(*named.values()), is_inside))
             .drop(*there.columns)
         )
 

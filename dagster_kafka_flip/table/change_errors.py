@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
     error_text,
 )
-from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -159,18 +159,13 @@ def raising(kind: str, mark: str, *description: str) -> str:
     return f"CAST(raise_error(concat({parts})) AS {kind})"
 
 
-def place(topic: Column, partition: Column, offset: Column) -> Column:
-    """Text for a record's place, such as `orders-0 offset 17`."""
+def place(*of: Column | str) -> Column:
+    """Text for a record's place, such as `orders-0 offset 17`; of the columns of its topic, partition and offset."""
     from pyspark.sql import functions as f
 
-    unknown = f.lit("?")
-    return f.concat(
-        f.coalesce(topic.cast("string"), unknown),
-        f.lit("-"),
-        f.coalesce(partition.cast("string"), unknown),
-        f.lit(" offset "),
-        f.coalesce(offset.cast("string"), unknown),
-    )
+    columns = (f.col(quoted(each)) if isinstance(each, str) else each for each in of)
+    topic, partition, offset = (f.coalesce(column.cast("string"), f.lit("?")) for column in columns)
+    return f.concat(topic, f.lit("-"), partition, f.lit(" offset "), offset)
 
 
 def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:

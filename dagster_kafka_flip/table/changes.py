@@ -68,7 +68,7 @@ class ChangeColumns(NamedTuple):
 class Changes:
     """A batch of changes: rows with the table's columns, and whether each is a delete.
 
-    `partitioned_by` are key columns with texts that partition the table, `texts` others.
+    `texts` are columns with texts by which the table is partitioned.
     `left_out` are columns whose value some rows lack, and the batch does not have; see `merge.filled`.
     """
 
@@ -76,7 +76,6 @@ class Changes:
     mode: Upsert | Scd2
     columns: ChangeColumns
     key: tuple[str, ...]
-    partitioned_by: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -92,12 +91,6 @@ class Changes:
     @property
     def is_history(self) -> bool:
         return isinstance(self.mode, Scd2)
-
-    @property
-    def place(self) -> Column:
-        from pyspark.sql import functions as f
-
-        return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
@@ -163,16 +156,8 @@ class Changes:
                     for field, column in zip(fields.values(), changed, strict=True)
                 )
             )
-        texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]
-        partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
-        return replace(
-            self,
-            rows=rows,
-            columns=named,
-            key=key,
-            partitioned_by=tuple(name for name in texts if name.lower() in partitions),
-            texts=tuple(name for name in partition_texts(rows.columns, schema, partition_columns) if name not in key),
-        )
+        texts = tuple(partition_texts(rows.columns, schema, partition_columns))
+        return replace(self, rows=rows, columns=named, key=key, texts=texts)
 
     @property
     def landed(self) -> DataFrame:
@@ -190,11 +175,11 @@ class Changes:
 
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
-        texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
-        wrong.extend((changed_in_partitions(text), CHANGED_KEY) for text in texts)
-        # A delete's other values are not stored.
         lands = ~f.col(quoted(self.columns.deleted))
-        wrong.extend((lands & changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION) for name in self.texts)
+        for name in self.texts:
+            is_changed = changed_in_partitions(f.col(quoted(name)))
+            # A delete's other values are not stored.
+            wrong.append((is_changed, CHANGED_KEY) if name in self.key else (lands & is_changed, CHANGED_PARTITION))
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         time = self.columns.timestamp
@@ -204,7 +189,7 @@ class Changes:
             wrong.append((f.coalesce(f.col(quoted(time)), no_time) == no_time, NULL_TIME))
         rows = self.rows
         for is_wrong, mark in wrong:
-            rows = rows.where(unless(is_wrong, mark, self.place))
+            rows = rows.where(unless(is_wrong, mark, place(*self.columns[:3])))
         return rows
 
     def latest(self) -> DataFrame:
@@ -256,11 +241,12 @@ class Changes:
         from pyspark.sql import functions as f
 
         other, record = f.col(_OTHER), self._record
-        both = f.concat(self.place, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
+        here = place(*self.columns[:3])
+        both = f.concat(here, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
         is_elsewhere = (other["topic"] != record["topic"]) | (other["partition"] != record["partition"])
         mark = TWO_PARTITIONS if self.order_by is None else SAME_ORDER
         certain = numbered.where(unless(is_elsewhere, mark, both))
-        return certain.where(unless(f.coalesce(f.col(_NEXT) == record, f.lit(False)), TWO_ROWS, self.place))
+        return certain.where(unless(f.coalesce(f.col(_NEXT) == record, f.lit(False)), TWO_ROWS, here))
 
     def values(self) -> list[str]:
         """The columns of a row that a delete leaves as they are."""

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
+from dagster_kafka_flip.runtime.remote import unskippable
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Where Spark keeps the type of a column with a CHAR or VARCHAR, which it reads as STRING.
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
+# As KafkaColumns names them by default.
 _PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -90,12 +92,9 @@ def without_changed_texts(
     """Their query fails on a row with a text of which Delta would store another value."""
     from pyspark.sql import functions as f
 
+    where = place(*_PLACE) if {*_PLACE}.issubset(rows.columns) else f.lit("a record")
     for name in partition_texts(rows.columns, table, partition_columns):
-        is_told = {*_PLACE}.issubset(rows.columns)
-        where = place(*(f.col(column) for column in _PLACE)) if is_told else f.lit("a record")
-        check = unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where)
-        # Nondeterministic: Spark would else move it below a join of the transform, which may drop such rows.
-        rows = rows.where(f.when(check, f.spark_partition_id() >= 0))
+        rows = unskippable(rows, unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))
     return rows
 
 

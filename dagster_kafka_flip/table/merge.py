@@ -232,9 +232,9 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
     keys = [f.col(quoted(name)) for name in changes.key]
     joined = _with_last_rows(changes, rows, table)
     before = f.col(_BEFORE)
-    there = place(before["topic"], before["partition"], before["offset"])
+    here, there = place(*columns[:3]), place(before["topic"], before["partition"], before["offset"])
     is_elsewhere = (before["topic"] != topic) | (before["partition"] != partition)
-    both = f.concat(changes.place, f.lit(" and "), there)
+    both = f.concat(here, f.lit(" and "), there)
     joined = joined.where(unless(before["offset"].isNotNull() & is_elsewhere, TWO_PARTITIONS, both))
     fresh = joined.where(before["offset"].isNull() | (offset > before["offset"]))
     in_order = Window.partitionBy(*keys).orderBy(offset)
@@ -255,7 +255,7 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
         # A connector does not leave out a null: where the table has one, it does not know the value.
         unknown = reduce(or_, (f.array_contains(UNRESOLVED, name) & before[name].isNull() for name in changes.left_out))
         lacks = ~deleted & (f.size(UNRESOLVED) > 0) & (~f.coalesce(goes_on, f.lit(False)) | unknown)
-        names = f.concat(changes.place, f.lit(": "), f.array_join(UNRESOLVED, ", "))
+        names = f.concat(here, f.lit(": "), f.array_join(UNRESOLVED, ", "))
         fresh = fresh.where(unless(lacks, UNAVAILABLE, names))
 
     def value(name: str) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from dagster_kafka_flip.table.change_errors import place
 from dagster_kafka_flip.table.changes import IS_CURRENT, VALID_FROM, VALID_TO
 from dagster_kafka_flip.table.sql import literal, quoted
 
@@ -145,7 +146,7 @@ def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
-    record = _record(columns)
+    record = place(*columns)
     names = [f"key_{index}" for index in range(len(key))]
     lacks = f.lit(False)
     for name in names:
@@ -188,19 +189,11 @@ def look_at_history(table: DataFrame, key: Sequence[str], columns: RecordColumns
         | (following.isNotNull() & f.coalesce(following < until, f.lit(True)))
         | ~f.coalesce(f.col(IS_CURRENT) == until.isNull(), f.lit(False))
     )
-    record = _record(columns)
     (found,) = (
-        table.select(is_wrong.alias("is_wrong"), record.alias("record"))
+        table.select(is_wrong.alias("is_wrong"), place(*columns).alias("record"))
         .agg(
             f.count(f.lit(1)), f.count(f.when(f.col("is_wrong"), 1)), f.min(f.when(f.col("is_wrong"), f.col("record")))
         )
         .collect()
     )
     return HistorySeen(*found)
-
-
-def _record(columns: RecordColumns) -> Column:
-    from pyspark.sql import functions as f
-
-    topic, partition, offset = (f.col(quoted(name)) for name in (columns.topic, columns.partition, columns.offset))
-    return f.concat_ws("", topic, f.lit("-"), partition, f.lit(" offset "), offset)
