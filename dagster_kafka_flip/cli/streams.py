@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.move_position import Move
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.position_report import PositionReport
+    from dagster_kafka_flip.table.anchor import Anchor, PositionReport
 
 
 def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import outcome
+from dagster_kafka_flip.ingestion.ingest import StreamRun
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.run_spec import nothing_written
-from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
 
