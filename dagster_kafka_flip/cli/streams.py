@@ -185,7 +185,7 @@ class MoveRequest:
                 "Dagster's record was not updated: until it is older than verify_after (24 hours), a run that finds "
                 "nothing new by this record ends at once. Run once with verify: true, or use --asset."
             )
-        return self.found.void_record(self.target.stream, version, reason, move.after, move.document.anchor_version)
+        return self.found.void_record(self.target.stream, version, reason, move.after)
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:

@@ -103,8 +103,7 @@ def ingest(
         dead_letter: Table for records that can't be decoded. Default: the format's `on_error` decides.
         limits: Limits of batches and runs. Default: everything new in one commit.
         starting_offsets: Start that overrides the position: records in between are read again or skipped.
-        known: `known` of the last run's result: with it an idle run starts no Spark, and a position that the table's
-            history no longer has is not lost.
+        known: `known` of the last run's result: with it an idle run starts no Spark.
         verify_after: How long to trust it. Default: 24 hours.
         tolerate: Errors that don't fail the run, but are in the result's `incidents`. Default: none.
         run_id: Run id for the commits. Default: none.

@@ -66,7 +66,6 @@ class Rebuilt:
     version: int
     rows: int
     state: EnumeratorState
-    transaction_version: int
 
 
 @outcome("Nothing was replaced")
@@ -156,7 +155,7 @@ def rebuild(
     committed, document = done
     _notify(connected, document.state)
     with outcome(is_committed(committed.version)):
-        return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
+        return Rebuilt(committed.version, target.count_rows(), document.state)
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:

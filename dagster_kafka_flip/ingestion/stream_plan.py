@@ -128,16 +128,10 @@ class StreamPlanner:
 
         A plan without splits is also committed in these cases: the table has no position yet (a stream that starts at
         "latest" must not start later next time); Delta will soon remove the commit with the position, because nothing
-        has arrived for long; an error about the table was tolerated (the next run need not tolerate it again); or only
-        a record still had the position.
+        has arrived for long; or an error about the table was tolerated (the next run need not tolerate it again).
         """
         anchor = planned.anchor
-        if (
-            anchor.state is None
-            or anchor.incidents
-            or anchor.is_recorded
-            or not planned.plan.changes_nothing(anchor.state)
-        ):
+        if anchor.state is None or anchor.incidents or not planned.plan.changes_nothing(anchor.state):
             return True
         kept_until = self._table.kept_until(anchor)
         if kept_until is None or instants.now() < kept_until:
@@ -203,8 +197,8 @@ class StreamPlanner:
     def _may_have_another_log(self, last: Anchor) -> bool:
         """If the log changed between plan and read, and the run died before it asked: tolerated, records land twice."""
         reported = self._reported
-        # After a RESTORE there is no transaction version: the last commit may be gone.
-        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
+        # After a RESTORE the last commit may be gone.
+        if reported is None or last.document is None or last.is_restored or last.document.reason:
             return False
         # Versions start again at 0 if the table was recreated.
         return last.version != self.told and not last.version <= reported <= last.table_version

@@ -21,6 +21,7 @@ from dagster_kafka_flip.source.alignment import align, cuts_by_time
 from dagster_kafka_flip.source.identity import (
     broken_logs,
     check_cluster,
+    check_not_cut,
     check_planned,
     check_same_logs,
     check_topics,
@@ -93,7 +94,8 @@ class Enumerator:
 
     def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
         """Checks that what was read up to a state's position came from the state's logs."""
-        check_same_logs(self._cluster, self._source.isolation_level, state, read)
+        stops = check_same_logs(self._cluster, state, read)
+        check_not_cut(self._cluster, self._source.isolation_level, state, stops)
 
     def close(self) -> None:
         self._cluster.close()

@@ -301,18 +301,23 @@ def check_planned(starts: Position, stops: Position, cut_off: CutOff, log: Log) 
         )
 
 
-def check_same_logs(
-    cluster: KafkaCluster, isolation_level: str, state: EnumeratorState, read: Collection[TopicPartition]
-) -> None:
-    """Checks after reading up to a state's position that the logs are still its own, and that none was cut off."""
+def check_same_logs(cluster: KafkaCluster, state: EnumeratorState, read: Collection[TopicPartition]) -> Position:
+    """Checks after reading that the logs are still those of the plan; returns where it ended in those that exist."""
     if not read:
-        return
+        return {}
     check_cluster(state, cluster.cluster_id())
     topics = cluster.describe_topics(sorted({tp.topic for tp in read}), skip_missing=True)
-    stops, epochs = {tp: state.position[tp] for tp in read}, state.leader_epochs
+    stops = {tp: state.position[tp] for tp in read}
     check_topics(replace(state, position=stops), topics)
-    known = [tp for topic in topics.values() for tp in topic.partitions if tp in stops and tp in epochs]
-    # Only another leader may have cut one off. It may have been read before or behind that.
+    there = {tp for topic in topics.values() for tp in topic.partitions}
+    return {tp: stop for tp, stop in stops.items() if tp in there}
+
+
+def check_not_cut(cluster: KafkaCluster, isolation_level: str, plan: EnumeratorState, stops: Position) -> None:
+    """Checks that no log was cut off before the end of what was read: it may have been read before or behind that."""
+    epochs = plan.leader_epochs
+    known = [tp for tp in stops if tp in epochs]
+    # Only another leader may have cut one off.
     ends = cluster.log_ends(known, isolation_level) if known else {}
     led = {tp: stops[tp] for tp, end in ends.items() if end.leader_epoch != epochs[tp]}
     if led and (cut_off := Log(cluster, led, isolation_level).cut_offsets(led, epochs)):

@@ -14,7 +14,7 @@ from dagster_kafka_flip.table.creation import remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError, asked
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import check_forgotten, check_shared, documented, other_streams
-from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
+from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
 from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
     check_binary_partitions,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -55,22 +54,17 @@ _TYPE_WIDENING = "delta.enableTypeWidening"
 class DeltaTable:
     """One stream's view of one Delta table.
 
-    `record` is a copy of the position, for where history has lost it; `tolerated` are errors that don't stop the look
-    at the position. `checked` is the schema when a batch's columns were last compared with it; None before that.
+    `tolerated` are errors that don't stop the look at the position. `checked` is the schema when a batch's columns were
+    last compared with it; None before that.
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        target: DeltaTarget,
-        tolerated: Collection[type[KafkaFlipError]] = (),
-        record: KnownPosition | None = None,
+        self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]] = ()
     ) -> None:
         self.spark = spark
         self.port = table_port(spark, target)
         self.target = self.port.target
         self._tolerated = tolerated
-        self._record = record
         self.checked: StructType | None = None
         # Not cached properties: in Python 3.11 those of all tables have one lock, and threads would wait for a request.
         self._retention: timedelta | None = None
@@ -87,7 +81,6 @@ class DeltaTable:
                 self.target.stream,
                 str(self.target),
                 self._tolerated,
-                expired=self._recorded_anchor,
                 has_rows=lambda: self.count_rows() > 0,
             )
         except TableNotThereError:
@@ -95,10 +88,6 @@ class DeltaTable:
             return None
         check_doubt(anchor)
         return anchor
-
-    def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.port.transaction_versions(self.location(), newest).get(self.target.transaction_id)
-        return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
         try:
@@ -151,8 +140,6 @@ class DeltaTable:
     def _check_mode(self, anchor: Anchor) -> None:
         if anchor.document is not None:
             check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
-        elif anchor.is_recorded:
-            check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
 
     def create(self, schema: StructType) -> None:
         """Does nothing if another process was faster. A write that creates its table would lose the document."""

@@ -19,7 +19,7 @@ from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.anchor import Anchor, find_anchor
+from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
@@ -249,31 +249,6 @@ def test_history_that_ends_before_the_position_stops():
             "delta.logRetentionDuration. Check the table's last offsets, and set the position: "
             f"{set_position('lake.t', 'main', topics=TOPIC)}"
         )
-
-
-def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_history_is_harmless():
-    recorded = Anchor(8, 3, state_at(3), None, {}, is_recorded=True)
-
-    def expired(oldest: int, newest: int) -> Anchor:
-        assert (oldest, newest) == (6, 7)
-        return recorded
-
-    def find(*commits: Commit):
-        return find_anchor(reversed(commits), "main", "lake.t", expired=expired)
-
-    assert find(append(6), foreign(7, "OPTIMIZE")) == recorded
-    other = find(own(6, stream="other"), append(7))
-    assert _states(other.other_streams) == {"other": state_at(6)}, "it may read the same topic partitions"
-    assert replace(other, other_streams={}) == recorded
-    assert find(own(6), append(7)).state == state_at(6)
-    for taken_away in (
-        foreign(7, "TRUNCATE"),
-        foreign(7, "MYSTERY"),
-        restore(7, 3),
-        foreign(7, "RESTORE", timestamp="2026"),
-    ):
-        with pytest.raises(PositionLostError):
-            find(append(6), taken_away)
 
 
 def test_a_document_of_a_newer_version_stops():
