@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.cli.position_report import PositionReport
     from dagster_kafka_flip.ingestion.move_position import Move
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
-    from dagster_kafka_flip.table.anchor import Anchor, PositionReport
+    from dagster_kafka_flip.table.anchor import Anchor
 
 
 def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:

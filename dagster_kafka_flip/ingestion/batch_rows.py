@@ -25,7 +25,7 @@ from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
+from dagster_kafka_flip.table.window_rows import RecordColumns, covering_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
