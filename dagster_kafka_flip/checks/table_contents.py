@@ -66,10 +66,12 @@ class Continuity:
 
     @property
     def unexplained(self) -> tuple[Break, ...]:
+        """Those for which no commit records a reason."""
         return tuple(found for found in self.breaks if found.reason is None)
 
     @property
     def explained(self) -> tuple[Break, ...]:
+        """The others."""
         return tuple(found for found in self.breaks if found.reason is not None)
 
 
@@ -87,6 +89,7 @@ class _State:
 
 
 def continuity(commits: Sequence[Commit], stream: str) -> Continuity:
+    """Compares each commit of a stream with the one before it, and follows what others did in between."""
     current = _State()
     at: dict[int, _State] = {}
     own = compared = restores = changes = 0
@@ -229,6 +232,7 @@ class KeysSeen:
 
 
 def look_at_keys(table: DataFrame, key: Sequence[str], columns: RecordColumns) -> KeysSeen:
+    """Counts rows without a whole key, and keys with several rows, in one pass."""
     from pyspark.sql import functions as f
 
     keys = [f.col(quoted(name)).alias(f"key_{index}") for index, name in enumerate(key)]
