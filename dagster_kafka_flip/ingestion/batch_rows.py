@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.document import RoutedBatch
 
 
+@dataclass
 class RunRows:
     """The bounded reads of one run, up to the rows: of a stream's batches, or of windows by their rules.
 
     What observes a write is new each time: an observation reports the first run of a DataFrame, which may have failed.
     """
 
-    def __init__(self, session: SparkSession, spec: RunSpec) -> None:
-        self._session = session
-        self._spec = spec
+    _session: SparkSession
+    _spec: RunSpec
 
     def records(self, assignment: SplitAssignment) -> DataFrame:
         return self._spec.records(self._session, assignment)
@@ -165,12 +166,12 @@ def run_rows(session: Any, spec: RunSpec) -> RunRows:
     return RunRows(session, spec)
 
 
+@dataclass
 class DeadLetterRows:
     """The dead letters of one run, as rows."""
 
-    def __init__(self, session: SparkSession, spec: RunSpec) -> None:
-        self._session = session
-        self._spec = spec
+    _session: SparkSession
+    _spec: RunSpec
 
     def rules(self) -> dict[str, str]:
         """What decides besides the decoder which records are read and rejected, by the setting's name."""

@@ -254,7 +254,7 @@ class StreamRun:
         from dagster_kafka_flip.ingestion.open_stream import OpenStream
 
         known, target = self._known, self._spec.target
-        record = None if known is None else known.recorded(target)
+        record = known if known is not None and known.is_of(target) else None
         if known is not None and known.table != target.identity:
             self._spec.log.warning(
                 "the last run landed in %s, this one lands in %s, which has a position of its own. If nobody changed "

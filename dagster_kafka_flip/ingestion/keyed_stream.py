@@ -176,15 +176,7 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    return ChangeColumns(
-        topic=columns.name("topic"),
-        partition=columns.name("partition"),
-        offset=columns.name("offset"),
-        deleted=columns.name("deleted"),
-        timestamp=columns.name("timestamp"),
-        unavailable=columns.name("unavailable"),
-        previous_key=columns.name("previous_key"),
-    )
+    return ChangeColumns(*map(columns.name, ChangeColumns._fields))
 
 
 def with_tombstones(records: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ import json
 import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
 from dagster_kafka_flip.table.spark_error import error_summary
@@ -130,11 +130,9 @@ def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
         )
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """The records of a batch that a query counted."""
+class Coverage(NamedTuple):
+    """Why a query has not counted all records of a batch, if so, and whether it may be the write."""
 
-    records: int
     unknown: str | None
     is_of_the_write: bool
 
@@ -190,7 +188,7 @@ class WholeBatch:
     def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
         """Returns which records were counted; None if nothing is known."""
         if not self._splits:
-            return Coverage(0, None, is_of_the_write=True)
+            return Coverage(None, is_of_the_write=True)
         if COUNTED not in answer:
             return None
         counted, span = int(answer[COUNTED]), sum(split.offset_span for split in self._splits)
@@ -198,21 +196,19 @@ class WholeBatch:
         is_of_the_write = self._asked_at is None or (planned_at is not None and int(planned_at) > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
         if is_all or (counted < span and self._asked_at is None):
-            return Coverage(counted, None, is_of_the_write=is_of_the_write)
-        return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
-
-    def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
-        if not is_of_the_write:
-            return (
-                f"the transform queried its records, so Spark counted {counted} of the batch's {span} offsets for "
-                "that query and none for the write"
-            )
-        if counted >= span:
-            return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
-        return (
+            return Coverage(None, is_of_the_write)
+        doubt = (
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
             "or the transform left some records unread"
         )
+        if not is_of_the_write:
+            doubt = (
+                f"the transform queried its records, so Spark counted {counted} of the batch's {span} offsets for "
+                "that query and none for the write"
+            )
+        elif counted >= span:
+            doubt = f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
+        return Coverage(doubt, is_of_the_write)
 
 
 def _low_bits(split: KafkaPartitionSplit) -> int:

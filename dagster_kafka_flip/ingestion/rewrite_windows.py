@@ -206,25 +206,23 @@ class _Batch:
     done: Committed | None = None
 
 
+@dataclass
 class WindowRun:
     """Writes windows.
 
     The rows of the topics are replaced; if these are None, those of all topics of the source.
     """
 
-    _table: WindowedTable
+    _spec: RunSpec
+    _rules: Windows
+    _definition: str
+    _topics: tuple[str, ...] | None
+    _commits: int
+    _dead_letters: int | None = 0
 
-    def __init__(
-        self, spec: RunSpec, rules: Windows, definition: str, topics: tuple[str, ...] | None, commits: int
-    ) -> None:
-        self._spec = spec
-        self._target = spec.target
-        self._rules = rules
-        self._definition = definition
-        self._topics = topics
-        self._commits = commits
-        self._dead_letters: int | None = 0
-        self._context = SplitEnumeratorContext(tolerated=spec.tolerated, log=spec.log)
+    def __post_init__(self) -> None:
+        self._target = self._spec.target
+        self._context = SplitEnumeratorContext(tolerated=self._spec.tolerated, log=self._spec.log)
 
     def results(self, groups: Iterable[tuple[Window, ...]]) -> Iterator[WindowsResult]:
         """Writes groups of adjacent windows, as many in a commit as may be."""
@@ -249,10 +247,11 @@ class WindowRun:
         self._spec = self._spec.bound()
         open_until_the_end.enter_context(contextlib.closing(self._spec.decoder))
         self._session, spark_seconds, self._spark_ui = start_spark(self._spec, self._context)
-        if self._rules.repair:
-            self._table = RepairedTable(self._session, self._target, self._context.tolerated)
-        else:
-            self._table = WindowedTable(self._session, self._target, self._definition)
+        self._table = (
+            RepairedTable(self._session, self._target, self._context.tolerated)
+            if self._rules.repair
+            else WindowedTable(self._session, self._target, self._definition)
+        )
         self._rows = run_rows(self._session, self._spec)
         self._to_replace = RowsToReplace(self._spec, self._context, self._table, self._rules, self._topics)
         self._writer = BatchWriter(self._spec, self._context, self._target)

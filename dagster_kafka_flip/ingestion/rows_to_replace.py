@@ -249,12 +249,8 @@ class RowsToReplace:
             )
 
     def repaired_columns(self) -> dict[str, str]:
-        return {
-            "topic": self._names.name("topic"),
-            "partition": self._names.name("partition"),
-            "offset": self._names.name("offset"),
-            "time": self._rules.time_column or self._rules.event_time or self._names.name("timestamp"),
-        }
+        time = self._rules.time_column or self._rules.event_time or self._names.name("timestamp")
+        return {**{field: self._names.name(field) for field in LOG_FIELDS}, "time": time}
 
 
 def check_keeps(rows: DataFrame, columns: list[str]) -> None:

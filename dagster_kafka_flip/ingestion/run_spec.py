@@ -75,9 +75,7 @@ class RunSpec:
 
 def topics_of(source: KafkaSource) -> set[str] | None:
     """The topics of a source; None if only the brokers know them."""
-    if source.topic_pattern is not None:
-        return None
-    return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}
+    return None if source.topic_pattern is not None else set(source.subscription.named_topics)
 
 
 @dataclass

@@ -97,10 +97,6 @@ class KnownPosition:
         """Whether the record belongs to a target's stream and table."""
         return (self.stream, self.table) == (target.stream, target.identity)
 
-    def recorded(self, target: DeltaTarget) -> KnownPosition | None:
-        """The record, for a look-up in the table; None if it is of another stream or table, or has no commit."""
-        return self if self.is_of(target) and self.anchor_version is not None else None
-
     def seen_in_log(self) -> tuple[int, int | None] | None:
         """The table's newest version and rows, from `version_if_still_valid`; None if unknown."""
         if self.log is None or self.anchor_version is None:
