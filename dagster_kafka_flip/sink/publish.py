@@ -58,7 +58,7 @@ def publish(
         sink: The topic, the guarantee, and how a row becomes a record.
         spark: Returns a Spark session; only called if something may be new.
         connection: Kafka connection.
-        limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
+        limits: Limits of transactions and runs, in rows and bytes. Default: half of the sink's
             transaction_timeout limits a transaction.
         known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: only the progress topic counts.

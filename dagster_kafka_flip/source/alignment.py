@@ -15,36 +15,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
-from dagster_kafka_flip.source.plan import proportional_shares
 from dagster_kafka_flip.source.split import TimestampedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagster_kafka_flip.source.log import Times
+    from dagster_kafka_flip.source.log import Log
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
 
 # Precision of the slowest watermark, as a fraction of the drift; a smaller one costs more requests without benefit.
 _PRECISION = 64
 
 
-def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, times: Times) -> tuple[Position, int | None]:
+def align(splits: Sequence[KafkaPartitionSplit], max_drift_ms: int, log: Log) -> tuple[Position, int | None]:
     """Where to stop, and the event time that each busy topic partition reaches then; idle ones hold back no other."""
     stops = {split.topic_partition: split.stopping_offset for split in splits}
-    reached = times_reached(stops, times, precision_ms=max(1, max_drift_ms // _PRECISION))
+    reached = times_reached(stops, log, precision_ms=max(1, max_drift_ms // _PRECISION))
     if not reached:
         return stops, None
-    _check_are_records({tp: found.offset for tp, found in reached.items()}, times)
+    _check_are_records({tp: found.offset for tp, found in reached.items()}, log)
     slowest = min(found.timestamp_ms for found in reached.values())
     # The first offset that is too late: all earlier ones are within the drift.
-    found = times.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
+    found = log.entries_for_times(dict.fromkeys(stops, slowest + max_drift_ms + 1))
     too_late = {tp: offset for tp, offset in found.items() if offset < stops[tp]}
-    _check_are_records(too_late, times)
+    _check_are_records(too_late, log)
     return {each.topic_partition: each.within(too_late.get(each.topic_partition)) for each in splits}, slowest
 
 
-def _check_are_records(offsets: Position, times: Times) -> None:
-    records = times.with_record(offsets)
+def _check_are_records(offsets: Position, log: Log) -> None:
+    records = log.with_record(offsets)
     for tp, offset in sorted(offsets.items()):
         if tp not in records:
             raise EventTimeUnknownError(
@@ -55,10 +54,10 @@ def _check_are_records(offsets: Position, times: Times) -> None:
             )
 
 
-def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
+def times_reached(offsets: Position, log: Log, *, precision_ms: int = 1) -> dict[TopicPartition, TimestampedOffset]:
     """The highest timestamp before each offset, if any record is; may be too low by the precision, never too high."""
-    highest = times.max_timestamps(offsets)
-    first = times.entries_for_times(dict.fromkeys(highest, 0))
+    highest = log.max_timestamps(offsets)
+    first = log.entries_for_times(dict.fromkeys(highest, 0))
     there = [tp for tp in highest if tp in first and first[tp] < offsets[tp]]
     # The log's highest timestamp is the result if its offset is before the given one, as usual with "latest" as the
     # stop.
@@ -68,38 +67,10 @@ def times_reached(offsets: Position, times: Times, *, precision_ms: int = 1) -> 
     high = {tp: highest[tp].timestamp_ms + 1 for tp in low}
     while open_ones := [tp for tp in low if high[tp] - low[tp].timestamp_ms > precision_ms]:
         middle = {tp: (low[tp].timestamp_ms + high[tp]) // 2 for tp in open_ones}
-        found = times.entries_for_times(middle)
+        found = log.entries_for_times(middle)
         for tp in open_ones:
             if tp in found and found[tp] < offsets[tp]:
                 low[tp] = TimestampedOffset(found[tp], middle[tp])
             else:
                 high[tp] = middle[tp]
     return reached | low
-
-
-def cuts_by_time(splits: Sequence[KafkaPartitionSplit], max_offsets: int, times: Times) -> dict[TopicPartition, int]:
-    """Returns an offset within each split, so that all have the same event time and stay within the limit."""
-    partitions = [split.topic_partition for split in splits]
-
-    def cuts(timestamp_ms: int) -> dict[TopicPartition, int]:
-        found = times.entries_for_times(dict.fromkeys(partitions, timestamp_ms))
-        return {split.topic_partition: split.within(found.get(split.topic_partition)) for split in splits}
-
-    def taken(at: Position) -> int:
-        return sum(at[split.topic_partition] - split.starting_offset for split in splits)
-
-    # Not from 0 on: the records before it, those without a timestamp, may be too many.
-    low, high = -1, max((found.timestamp_ms for found in times.max_timestamps(partitions).values()), default=0) + 1
-    best, too_many = {split.topic_partition: split.starting_offset for split in splits}, cuts(high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        tried = cuts(middle)
-        if taken(tried) <= max_offsets:
-            low, best = middle, tried
-        else:
-            high, too_many = middle, tried
-    # All records between the two have the same timestamp and fill up the batch.
-    spans = [too_many[tp] - best[tp] for tp in partitions]
-    room = min(max_offsets - taken(best), sum(spans))
-    shares = proportional_shares(spans, room) if room else [0] * len(spans)
-    return {tp: best[tp] + share for tp, share in zip(partitions, shares, strict=True)}

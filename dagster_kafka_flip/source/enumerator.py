@@ -17,7 +17,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.source.alignment import align, cuts_by_time
+from dagster_kafka_flip.source.alignment import align
 from dagster_kafka_flip.source.identity import (
     broken_logs,
     check_cluster,
@@ -35,9 +35,9 @@ from dagster_kafka_flip.source.identity import (
 )
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
-from dagster_kafka_flip.source.log import Log, Times
+from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.plan import ReadPlan, Spread
+from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import RecordSearch, splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import Subscription, get_partition_change
@@ -146,16 +146,9 @@ class KafkaSourceEnumerator(Enumerator):
         left = self._left
         if left is None:
             return None
-        batch = self._batch(left.before(until) if until else left, limits)
+        batch = (left.before(until) if until else left).take(limits.max_offsets(self._context.record_bytes))
         self._left, self._state = left.continued_at(batch.state.position), batch.state
         return self._context.assignment(batch)
-
-    def _batch(self, plan: ReadPlan, limits: Limits) -> ReadPlan:
-        most = limits.max_offsets(self._context.record_bytes)
-        if most is not None and plan.offset_span > most and limits.spread is Spread.TIME:
-            times = Times(self._cluster, self._source.isolation_level)
-            return plan.cut_at(cuts_by_time(plan.splits, most, times))
-        return plan.take(most)
 
     def snapshot_state(self) -> EnumeratorState | None:
         """State of the stream once all assigned splits are committed; None before the first `start`."""

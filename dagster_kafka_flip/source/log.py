@@ -20,28 +20,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.split import Position, TimestampedOffset, TopicPartition
 
 
-class Times:
-    """Lookups by timestamp for one isolation level."""
-
-    def __init__(self, cluster: KafkaCluster, isolation_level: str) -> None:
-        self._cluster = cluster
-        self.isolation_level = isolation_level
-
-    def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The first entry of each log at or after its timestamp: a record, a marker or an aborted record."""
-        return self._cluster.offsets_for_times(timestamps_ms, self.isolation_level)
-
-    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
-        return self._cluster.max_timestamps(partitions)
-
-    def with_record(self, position: Position) -> Collection[TopicPartition]:
-        """The topic partitions that have a consumer-visible record at their offset."""
-        searches = {tp: RecordSearch(tp, offset, offset + 1, ANY_TIME) for tp, offset in position.items()}
-        found = self._cluster.search_records(searches.values(), self.isolation_level)
-        return {tp for tp, search in searches.items() if found[search] is not None}
-
-
-class Log(Times):
+class Log:
     """Start and end offsets of the topic partitions, each read once per plan; ends first.
 
     Reads high watermarks before last stable offsets. In the reverse order, records that arrive between the two requests
@@ -56,7 +35,8 @@ class Log(Times):
         isolation_level: str,
         group_id: str | None = None,
     ) -> None:
-        super().__init__(cluster, isolation_level)
+        self._cluster = cluster
+        self.isolation_level = isolation_level
         self._group_id = group_id
         highest = cluster.end_offsets(partitions, READ_UNCOMMITTED) if isolation_level == READ_COMMITTED else None
         ends_now = cluster.log_ends(partitions, isolation_level)
@@ -86,6 +66,19 @@ class Log(Times):
             and offset
         }
         return self._cluster.cut_offsets(ends) if ends else {}
+
+    def entries_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """The first entry of each log at or after its timestamp: a record, a marker or an aborted record."""
+        return self._cluster.offsets_for_times(timestamps_ms, self.isolation_level)
+
+    def max_timestamps(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, TimestampedOffset]:
+        return self._cluster.max_timestamps(partitions)
+
+    def with_record(self, position: Position) -> Collection[TopicPartition]:
+        """The topic partitions that have a consumer-visible record at their offset."""
+        searches = {tp: RecordSearch(tp, offset, offset + 1, ANY_TIME) for tp, offset in position.items()}
+        found = self._cluster.search_records(searches.values(), self.isolation_level)
+        return {tp for tp, search in searches.items() if found[search] is not None}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The first record at or after each time, or how far it was searched for; omits logs without a later entry."""

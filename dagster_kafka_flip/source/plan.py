@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
 LARGE_RECORD = 1024 * 1024
 
 
-class Spread(enum.Enum):
-    """How a limited batch is distributed over the topic partitions."""
-
-    BACKLOG = "backlog"
-    """In proportion to each backlog, so that all topic partitions reach their end together."""
-
-    TIME = "time"
-    """Up to the same record timestamp on each, so that event time advances evenly."""
-
-
 class Limits(Settings):
     """Limits of batches and runs; None is no limit.
 
@@ -42,13 +31,11 @@ class Limits(Settings):
         max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit: by the average of the
             batch before, or else 1 MiB for each record.
         max_batches: Maximum number of commits in one run.
-        spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """
 
     max_records_per_batch: int | None = Field(default=None, ge=1)
     max_bytes_per_batch: int | None = Field(default=None, ge=1)
     max_batches: int | None = Field(default=None, ge=1)
-    spread: Spread = Spread.BACKLOG
 
     def max_offsets(self, record_bytes: float | None) -> int | None:
         """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit."""
