@@ -42,7 +42,7 @@ from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows, carried, check_keys, contiguous_groups
 from dagster_kafka_flip.table.delta_table import still_there
-from dagster_kafka_flip.table.document import EXACT, WindowsDocument
+from dagster_kafka_flip.table.document import WindowsDocument
 from dagster_kafka_flip.table.layout import NULL_AS_PARTITION
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter
@@ -404,7 +404,6 @@ class WindowRun:
             attempt=attempt,
             run_id=self._spec.run_id,
             base_version=before.base_version,
-            mode="repair" if self._rules.repair else EXACT,
             windows=tuple(planned.window for planned in plan.windows),
             splits=plan.splits,
             state=plan.state if self._rules.repair else carried(before.known, plan),

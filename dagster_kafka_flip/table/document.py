@@ -274,7 +274,6 @@ class CommitDocument(Document):
 STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
 """Table property that marks a table of windows; it contains the window definition."""
-EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,17 +281,15 @@ class WindowsDocument(Document):
     """The document of a commit of windows; its state has the logs of all rows, also of earlier commits.
 
     Attributes:
-        mode: `exact` or `repair`.
         windows: Consecutive windows in time order.
         topics: The topics whose rows were replaced; None for all.
-        repairs: Id of the repaired stream.
+        repairs: Id of the repaired stream; None in a table of windows.
         until_ms: End of the last window of this or an earlier commit.
     """
 
     mark = "dagster-kafka-flip/windows"
     what = "a document of windows"
 
-    mode: str
     windows: tuple[Window, ...]
     topics: tuple[str, ...] | None = None
     repairs: str | None = None
@@ -309,7 +306,6 @@ class WindowsDocument(Document):
 
     def _to_json(self) -> dict[str, Any]:
         return {
-            "mode": self.mode,
             "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
             "topics": self.topics,
             "repairs": self.repairs,
@@ -320,7 +316,6 @@ class WindowsDocument(Document):
     def _of_json(cls, document: Mapping[str, Any]) -> dict[str, Any]:
         topics = document.get("topics")
         return {
-            "mode": document["mode"],
             "windows": tuple(Window(*window) for window in document["windows"]),
             "topics": None if topics is None else tuple(topics),
             "repairs": document.get("repairs"),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, PublishFailedError, WriteFailedError
 from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.table.spark_error import error_summary, is_transient
-from dagster_kafka_flip.telemetry.repeatedly import repeatedly
+from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 _T = TypeVar("_T")
 
@@ -28,7 +28,7 @@ _OF_SPARK = (PublishFailedError, WriteFailedError)
 _SILENCE_SECONDS = 60.0
 
 
-def retried(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Callable[[], _T]) -> _T:
+def retried(log: Log, what: str, ask: Callable[[], _T]) -> _T:
     tries = 1
     while True:
         try:
@@ -39,9 +39,7 @@ def retried(log: logging.Logger | logging.LoggerAdapter[Any], what: str, ask: Ca
         tries += 1
 
 
-def waits_for_another_try(
-    log: logging.Logger | logging.LoggerAdapter[Any], what: str, tries: int, error: Exception
-) -> bool:
+def waits_for_another_try(log: Log, what: str, tries: int, error: Exception) -> bool:
     """Whether an error is transient, after so many tries; then logs it, and waits 1, 2, 4 or 8 seconds."""
     cause = error.__cause__ if isinstance(error, _OF_SPARK) else error
     if tries >= TRIES or not (isinstance(error, ClusterUnreachableError) or is_transient(cause)):
@@ -59,20 +57,11 @@ def waits_for_another_try(
     return True
 
 
-@contextlib.contextmanager
-def warned_of_silence(log: logging.Logger | logging.LoggerAdapter[Any], what: str) -> Generator[None]:
+def warned_of_silence(log: Log, what: str) -> AbstractContextManager[None]:
     """Warns, again and again, as long as a request to a table's store or catalog has no answer."""
-    begin = time.monotonic()
-
-    def warn() -> None:
-        log.warning(
-            "%s has had no answer for %.0f s: Spark waits for the table's store or catalog, which may be down, slow "
-            "or out of reach, or for executors. The run continues when there is an answer, and nothing is lost "
-            "if you cancel it. If there is none, check the address and the network; the time-outs of the store's "
-            "client decide when the run ends",
-            what,
-            time.monotonic() - begin,
-        )
-
-    with repeatedly(warn, "dagster-kafka-flip-answers", _SILENCE_SECONDS):
-        yield
+    why = (
+        f"{what} has had no answer. Spark waits for the table's store or catalog, which may be down, slow or out of "
+        "reach, or for executors. The run continues when there is an answer, and nothing is lost if you cancel it. If "
+        "there is none, check the address and the network; the time-outs of the store's client decide when the run ends"
+    )
+    return said_while_waiting(log, lambda: why, _SILENCE_SECONDS)

@@ -359,7 +359,7 @@ def test_uncounted_rows_are_looked_up_in_the_table(commit):
 
 def test_a_repair_of_one_stream_does_not_refuse_a_second_one():
     document = WindowsDocument(
-        attempt="a", run_id="r", base_version=1, mode="repair", windows=(), splits=(), state=state_at(1), repairs="main"
+        attempt="a", run_id="r", base_version=1, windows=(), splits=(), state=state_at(1), repairs="main"
     )
     repair = Commit(
         2, "WRITE", {"mode": "Overwrite", "predicate": '["(a = 1)"]'}, {"numOutputRows": "3"}, document.to_text()

@@ -246,7 +246,7 @@ def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypat
     # A store that answers once the log has told twice that there is no answer.
     with warned_of_silence(log, "reading the history of t"):
         assert told.wait(60)
-    assert all(line.startswith("reading the history of t has had no answer for 0 s: Spark waits") for line in lines)
+    assert all(line.startswith("waiting for 0 s: reading the history of t has had no answer. Spark") for line in lines)
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch):
