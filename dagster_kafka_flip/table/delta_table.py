@@ -17,11 +17,10 @@ from dagster_kafka_flip.table.history import check_forgotten, check_shared, docu
 from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
 from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
-    check_binary_partitions,
     check_mode,
     check_not_padded,
+    check_partition_types,
     created_for,
-    timestamps_among,
     without_changed_texts,
 )
 from dagster_kafka_flip.table.schema import check_schema
@@ -145,7 +144,6 @@ class DeltaTable:
         """Does nothing if another process was faster. A write that creates its table would lose the document."""
         target = self.target
         create = self.port.creation(schema)
-        self.port.check_times_of_partitions(lambda: timestamps_among(schema, target.partition_by))
         if self._location is None:
             self.port.check_writers(self.port.place_by_catalog(), lambda: None)
         try:
@@ -177,10 +175,7 @@ class DeltaTable:
 
     def check_schema(self, schema: StructType) -> TableColumns:
         """Checks a batch's columns; returns the table's as they are after it, and what it changes about them."""
-        if self.checked is None:
-            self.check_times_of_partitions()
-        existing = self.checked = self.schema()
-        check_binary_partitions(str(self.target), schema, lambda: self.partition_columns)
+        existing = self.checked = self.check_partition_types()
         check_not_padded(str(self.target), schema, existing)
         return check_schema(
             schema,
@@ -193,8 +188,10 @@ class DeltaTable:
     def storable(self, rows: DataFrame) -> DataFrame:
         return without_changed_texts(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
-    def check_times_of_partitions(self) -> None:
-        self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
+    def check_partition_types(self) -> StructType:
+        columns = self.schema()
+        check_partition_types(str(self.target), columns, lambda: self.partition_columns)
+        return columns
 
     def count_rows(self, version: int | None = None) -> int:
         finding = f"the rows of the table {self.target} can't be counted"

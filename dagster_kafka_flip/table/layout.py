@@ -6,20 +6,17 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableModeError
 from dagster_kafka_flip.runtime.remote import unskippable
-from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
-from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
-from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.table.mode import Mode
@@ -57,16 +54,23 @@ def check_layout(
         )
 
 
-def check_binary_partitions(table: str, batch: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
-    """Delta stores the values of partition columns as text, and replaces what is not UTF-8."""
-    binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
-    partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
-    for name in binary:
-        if name.lower() in partitions:
+# Delta stores the values of partition columns as text. It replaces what is not UTF-8, and takes the clock of Spark's
+# session for that of each JVM, executors included, whose time zones nobody knows.
+CHANGED_IN_PARTITIONS = {"binary": "bytes", "timestamp": "times"}
+INSTEAD = "a DATE or a STRING, such as to_date() or hex() make in the transform"
+
+
+def check_partition_types(table: str, columns: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
+    """Refuses a table in whose partition columns Delta would change values, also those that it writes again."""
+    changed = [field for field in columns.fields if field.dataType.typeName() in CHANGED_IN_PARTITIONS]
+    partitions = {name.lower() for name in partition_columns()} if changed else set[str]()
+    for field in changed:
+        if field.name.lower() in partitions:
+            kind = field.dataType.typeName()
             raise SchemaMismatchError(
-                f"the table {table} is partitioned by the BINARY {name}, and Delta would change its bytes",
-                f"Use a table that is partitioned by a STRING, such as hex() makes in the transform, or drop {name} in "
-                "the transform",
+                f"the table {table} is partitioned by the {kind.upper()} {field.name}, and Delta would change its "
+                f"{CHANGED_IN_PARTITIONS[kind]}",
+                f"Use a table that is partitioned by {INSTEAD}",
             )
 
 
@@ -144,47 +148,3 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
         f"{written(target.mode)}",
         "Set this mode back, or use another table: its first run reads everything that the topic holds",
     )
-
-
-# Refuses to write TIMESTAMP partition columns where Delta would store wrong times.
-#
-# Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
-# that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-_UTC = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
-
-
-def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
-    from pyspark.sql.types import TimestampType
-
-    wanted = {name.lower() for name in names}
-    return [
-        field.name for field in schema if field.name.lower() in wanted and isinstance(field.dataType, TimestampType)
-    ]
-
-
-def check_times_of_partitions(
-    spark: SparkSession, target: DeltaTarget, timestamps: Callable[[], Sequence[str]]
-) -> None:
-    # First the checks that need no query.
-    if is_local(spark, target) and not timestamps():
-        return
-    zones = (spark.conf.get(SESSION_ZONE) or "unknown", _zone_of_writers(spark))
-    if _UTC.issuperset(zones):
-        return
-    names = timestamps()
-    if not names:
-        return
-    raise SparkSessionError(
-        f"the table {target} is partitioned by the TIMESTAMP {names[0]}, in which Delta would store wrong times: "
-        f"{SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC",
-        f"Start Spark with {SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
-        "spark.executor.extraJavaOptions. Or partition a new table by a DATE",
-    )
-
-
-def _zone_of_writers(spark: SparkSession) -> str:
-    try:
-        ((zone,),) = spark.sql("SELECT reflect('java.time.ZoneId', 'systemDefault')").collect()
-    except Exception as error:  # noqa: BLE001 - a cluster may not allow this function
-        return f"unknown ({error_summary(error)})"
-    return str(zone)

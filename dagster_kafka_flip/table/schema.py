@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
 from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.table.layout import CHANGED_IN_PARTITIONS, INSTEAD
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -220,10 +221,10 @@ def check_can_be_stored(schema: StructType, name: str, partition_by: Sequence[st
     wrong = [
         *_not_storable(schema, ""),
         *(
-            f"the column {field.name!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
-            "STRING, such as with hex() in the transform"
+            f"the column {field.name!r} is {kind.upper()}, and Delta would change its {CHANGED_IN_PARTITIONS[kind]} in "
+            f"a partition column; make it {INSTEAD}"
             for field in schema.fields
-            if field.name.lower() in partitions and field.dataType.typeName() == "binary"
+            if field.name.lower() in partitions and (kind := field.dataType.typeName()) in CHANGED_IN_PARTITIONS
         ),
     ]
     if wrong:

@@ -23,7 +23,6 @@ from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant
 from dagster_kafka_flip.table.creation import check_path_is_free, create_statement
 from dagster_kafka_flip.table.delta_log import TableLog
 from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.layout import check_times_of_partitions
 from dagster_kafka_flip.table.local_log import check_place
 from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, is_not_there, told
@@ -32,7 +31,7 @@ from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -105,9 +104,6 @@ class TablePort(TableLog):
         if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
             return "a view"
         return f"a table in the format {described['Provider']}"
-
-    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
-        check_times_of_partitions(self._spark, self.target, timestamps)
 
     def creation(self, schema: StructType) -> Callable[[], None]:
         """Checks that the table can be created with these columns, and returns what creates it."""
