@@ -181,7 +181,11 @@ def _land_windows(topic: str, table: str, session: SparkSession, connection: Kaf
         (result,) = rewrite_windows(
             source, target, windows, spark=lambda: session, connection=connection, definition="hours"
         )
-        seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
+        seen = (
+            None
+            if result.observed.windows is None
+            else [dict(result.observed.windows.late), result.observed.windows.stragglers]
+        )
         landed.append([result.rows, seen])
     return [*landed, [session.read.format("delta").load(table).count()]]
 

@@ -117,10 +117,6 @@ def moment(milliseconds: int | None) -> datetime | str | None:
     return None if milliseconds is None else utc_time(milliseconds) or instant(milliseconds)
 
 
-def per_second(records: int, seconds: float) -> float:
-    return round(records / seconds, 3) if seconds > 0 else 0.0
-
-
 def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
     return tuple({incident.message: incident for result in results for incident in result.plan.incidents}.values())
 
@@ -159,7 +155,7 @@ def _of_commits(
     commits = [part.committed for part in parts if part.committed is not None]
     records = total(part.observed.records for part in parts)
     writing = sum(part.read_and_write_seconds for part in parts)
-    confirming = sum(part.confirm_seconds for part in parts)
+    confirming = sum(commit.confirm_seconds for commit in commits)
     return {
         "kafka/records_read": records,
         "kafka/bytes_read": total(part.observed.bytes for part in parts),
@@ -175,7 +171,7 @@ def _of_commits(
         "seconds/read_and_write": round(writing, 3) if parts else None,
         "seconds/commit": round(confirming, 3) if parts else None,
         "seconds/total": round(planning + (starting or 0) + writing + confirming, 3),
-        "kafka/records_per_second": per_second(records, writing) if records else None,
+        "kafka/records_per_second": round(records / writing, 3) if records and writing > 0 else None,
     }
 
 

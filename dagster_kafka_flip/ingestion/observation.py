@@ -174,7 +174,6 @@ class WholeBatch:
         self._asked_at = None if asked is None else int(asked[0])
 
     def metrics(self) -> list[Column]:
-        """Returns the metrics to observe, on records with Kafka's own column names."""
         from pyspark.sql import functions as f
 
         return [

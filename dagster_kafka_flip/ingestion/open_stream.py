@@ -249,7 +249,6 @@ class OpenStream:
             committed=committed,
             observed=observed,
             read_and_write_seconds=self._writer.seconds - committed.confirm_seconds,
-            confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
 

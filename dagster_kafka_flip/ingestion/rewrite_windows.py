@@ -477,13 +477,11 @@ class WindowRun:
                 rows = {}
                 for (key, _), count in counts.items():
                     rows[key] = rows.get(key, 0) + count
-        confirm_seconds = 0.0 if done is None else done.confirm_seconds
         return WindowsResult(
             plan=batch.plan,
             tasks=tasks,
             committed=done,
             observed=observed,
-            seen=observed.windows,
             rows=rows,
             rows_by_topic=rows_by_topic if self._topics is not None else None,
             location=batch.location,
@@ -491,8 +489,7 @@ class WindowRun:
             written=batch.columns,
             reader_schemas=self._spec.decoder.reader_schemas,
             plan_seconds=batch.plan_seconds,
-            read_and_write_seconds=self._writer.seconds - confirm_seconds,
-            confirm_seconds=confirm_seconds,
+            read_and_write_seconds=self._writer.seconds - (0.0 if done is None else done.confirm_seconds),
             spark_ui=self._spark_ui,
             kept=() if scope is None else tuple(sorted(scope.kept)),
             can_miss=bool(batch.plan.splits) and scope is not None,

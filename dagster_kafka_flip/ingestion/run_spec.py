@@ -63,7 +63,6 @@ class RunSpec:
         return Metrics({"table": str(self.target), "stream": self.target.stream})
 
     def records(self, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-        """The records of an assignment, which may be empty."""
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec:

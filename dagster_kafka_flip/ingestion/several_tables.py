@@ -150,7 +150,6 @@ class TablesInStep:
                 run.stop_at(self._stop)
 
     def land(self) -> None:
-        """Writes the whole plan, the furthest behind first."""
         while groups := self._groups():
             behind, until = groups[0], None
             if len(groups) > 1:

@@ -94,7 +94,6 @@ class KnownPosition:
             return None
 
     def is_of(self, target: DeltaTarget) -> bool:
-        """Whether the record belongs to a target's stream and table."""
         return (self.stream, self.table) == (target.stream, target.identity)
 
     def seen_in_log(self) -> tuple[int, int | None] | None:

@@ -177,7 +177,6 @@ class TablePort(TableLog):
         return writer.option("mergeSchema", "true") if self.target.schema_evolution else writer
 
     def lock(self, location: str) -> AbstractContextManager[object]:
-        """The lock that keeps other runs from writing, where the store has one."""
         return store_lock(location, is_remote=is_remote(self._spark))
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:
