@@ -34,7 +34,7 @@ from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.retries import TRIES, waits_for_another_try
+from dagster_kafka_flip.table.interruptible import TRIES, waits_for_another_try
 from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter

@@ -72,7 +72,6 @@ class StreamPlanner:
     _started: KafkaSourceEnumerator | None = None
 
     def close(self) -> None:
-        """Closes the enumerator of the last plan, even if it failed."""
         if self._started is not None:
             self._started.close()
 

@@ -65,7 +65,6 @@ class WindowFilter:
 
     @property
     def is_by_value(self) -> bool:
-        """Whether the window depends on the decoded value."""
         return self._event_time is not None
 
     def number(self, records: DataFrame) -> DataFrame:

@@ -23,8 +23,8 @@ from dagster_kafka_flip.sink.table_versions import TableVersions, local_version,
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.interruptible import retried
 from dagster_kafka_flip.table.local_log import commits_between
-from dagster_kafka_flip.table.retries import retried
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 

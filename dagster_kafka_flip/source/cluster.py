@@ -193,7 +193,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
-        """Creates a topic, and waits until it has leaders."""
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, replicas, config=dict(settings))
         (future,) = self._client.create_topics([new], request_timeout=self._attempt_seconds).values()

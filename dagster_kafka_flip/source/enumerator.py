@@ -17,7 +17,6 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.source.alignment import align
 from dagster_kafka_flip.source.identity import (
     broken_logs,
     check_cluster,
@@ -35,7 +34,7 @@ from dagster_kafka_flip.source.identity import (
 )
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
-from dagster_kafka_flip.source.log import Log
+from dagster_kafka_flip.source.log import Log, align
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
 from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import RecordSearch, splits_between
@@ -89,7 +88,6 @@ class Enumerator:
         self._context = context
 
     def discover(self) -> None:
-        """Checks that the topics exist."""
         found_topics(self._source.subscription, self._cluster, Tolerance(self._context.tolerated))
 
     def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
@@ -161,9 +159,7 @@ class KafkaSourceEnumerator(Enumerator):
 
     def replay(self, splits: Iterable[KafkaPartitionSplit]) -> SplitAssignment:
         """Assigns given splits exactly as they were planned before; the enumerator's own state does not change."""
-        return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
-
-    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
+        splits = tuple(splits)
         starts = {split.topic_partition: split.starting_offset for split in splits}
         stops = {split.topic_partition: split.stopping_offset for split in splits}
         if len(starts) != len(splits):
@@ -181,13 +177,14 @@ class KafkaSourceEnumerator(Enumerator):
             subscription.describe(self._cluster)
         log = Log(self._cluster, list(starts), self._source.isolation_level)
         check_planned(starts, stops, log.cut_offsets(stops, state.leader_epochs), log)
-        return ReadPlan(
+        plan = ReadPlan(
             state=EnumeratorState(stops, cluster_id, topic_ids_of(topics), leader_epochs=log.leader_epochs),
             beginning_offsets=log.beginning_offsets(starts),
             end_offsets=log.end_offsets(starts),
             high_watermarks=log.high_watermarks,
             starting_position=starts,
         )
+        return self._context.assignment(plan)
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`."""

@@ -279,7 +279,6 @@ def goes_on(broken: Sequence[BrokenLogs], tolerance: Tolerance) -> dict[TopicPar
 
 
 def restart(broken: Iterable[BrokenLogs]) -> dict[TopicPartition, int]:
-    """The start of a run that leaves all of them behind."""
     return {tp: at for each in broken for tp, at in each.restart.items()}
 
 

@@ -61,7 +61,6 @@ class Tolerance:
         self.tolerated = tolerated
 
     def take(self) -> tuple[Incident, ...]:
-        """The tolerated ones since the last call."""
         incidents, self.incidents = tuple(self.incidents), []
         return incidents
 

@@ -85,7 +85,6 @@ class ReadPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
         return not self.splits
 
     def changes_nothing(self, state: EnumeratorState) -> bool:
@@ -121,7 +120,6 @@ class ReadPlan:
 
     @property
     def starting_state(self) -> EnumeratorState:
-        """The stream's state before the read."""
         return replace(self.state, position=self.starting_position, watermark=self.starting_watermark)
 
     def take(self, max_offsets: int | None) -> ReadPlan:

@@ -62,7 +62,6 @@ def _at(
 def _awaited_message(
     consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message]:
-    """Returns the next message, a record or the end of a log."""
     while True:
         message = consumer.poll(max(0.0, deadline - time.monotonic()))
         tp = None if message is None else TopicPartition(message.topic() or "", message.partition() or 0)

@@ -237,7 +237,6 @@ class Changes:
         return f.struct(*(f.col(quoted(name)).alias(field) for name, field in names))
 
     def _certain(self, numbered: DataFrame) -> DataFrame:
-        """Fails on changes whose order is not known."""
         from pyspark.sql import functions as f
 
         other, record = f.col(_OTHER), self._record

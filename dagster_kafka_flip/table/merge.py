@@ -121,7 +121,6 @@ def statement(target: DeltaTarget, latest: LatestChanges, source: str) -> str:
 
 
 def _ending(changes: Changes) -> list[str]:
-    """Ends the current rows of keys that changed, and adds the rows that follow them."""
     names, until = changes.landed.columns, quoted(VALID_TO)
     return [
         f"WHEN MATCHED THEN UPDATE SET {until} = {_CHANGES}.{until}, {quoted(IS_CURRENT)} = false",
@@ -158,7 +157,6 @@ def _is_newer(row: str, changes: Changes) -> str:
 
 
 def _replacing(changes: Changes) -> list[str]:
-    """Replaces the rows of keys that changed, deletes them, or marks them as deleted."""
     names, old, new = changes.landed.columns, _TABLE, _CHANGES
     offset, deleted = (quoted(name) for name in changes.columns[2:4])
     is_newer = _is_newer(new, changes)

@@ -22,9 +22,8 @@ from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant
 from dagster_kafka_flip.table.creation import check_path_is_free, create_statement
 from dagster_kafka_flip.table.delta_log import TableLog
-from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, warned_of_silence, write_tag
 from dagster_kafka_flip.table.local_log import check_place
-from dagster_kafka_flip.table.retries import warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, is_not_there, told
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
