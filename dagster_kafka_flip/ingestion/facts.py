@@ -10,13 +10,12 @@ from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant, now_ms, utc_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, WindowsResult
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.window import PlannedWindow
 
 CHECKPOINT = "kafka/checkpoint"
 """Where the next run continues, for machines."""
@@ -30,13 +29,12 @@ WATERMARK = "kafka/watermark"
 
 # More names would fill a page without adding information.
 _NAMED_PARTITIONS = 20
-_SHOWN_KEPT = 100
 
 
 def stream_facts(result: IngestResult) -> dict[str, Any]:
     """What a run of a stream tells. Unknown values are left out: an unknown number is not 0."""
     plan, merged, before, low = result.plan, result.merged, result.unreported, result.state.watermark
-    return _known(
+    return known(
         {
             "kafka/idle": result.is_idle,
             **_of_commits(
@@ -75,7 +73,7 @@ def stream_facts(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    return _known(
+    return known(
         {
             **_of_commits(
                 results,
@@ -87,27 +85,6 @@ def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
             "kafka/stragglers": stragglers(results),
             "delta/version": max((each.committed.version for each in results if each.committed), default=None),
             **_of_results(results, fields(results), incidents(results)),
-        }
-    )
-
-
-def window_facts(
-    result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
-) -> dict[str, Any]:
-    splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
-    kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
-    # Late records are only counted for all topics together.
-    is_all = topics is None or {split.topic_partition.topic for split in planned.splits} <= set(topics)
-    return _known(
-        {
-            "kafka/window_start": moment(planned.window.start_ms),
-            "kafka/window_end": moment(planned.window.stop_ms),
-            "kafka/complete": planned.is_complete,
-            "kafka/offsets": sum(split.offset_span for split in splits),
-            "kafka/kept_topic_partitions": kept[:_SHOWN_KEPT],
-            "kafka/late_records": result.late_records(planned) if is_all else None,
-            # All records up to the window's end are in the table, except those beyond the maximum lateness.
-            WATERMARK: moment(planned.window.stop_ms) if planned.is_complete else None,
         }
     )
 
@@ -139,7 +116,7 @@ def unknown(results: Sequence[WindowsResult]) -> str | None:
     return next((why for result in results if (why := result.observed.unknown) is not None), None)
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != []}
 
 

@@ -18,7 +18,6 @@ from dagster_kafka_flip.formats.fields import of_values_and_keys
 from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, Observation
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.fields import FieldsSeen, FieldWatch
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Each watched topic partition costs an expression for every record; beyond this the watermark costs too much.
 MAX_WATCHED_PARTITIONS = 256
@@ -113,7 +113,7 @@ def observed_by_write(watch: BatchObservation, rows: int | None) -> Observed:
         return Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
 
 
-def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
+def log_observed(log: Log, observed: Observed) -> None:
     """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit the batch."""
     if observed.unknown is not None:
         log.warning(

@@ -113,7 +113,6 @@ class IngestResult(TableResult):
         dead_letters: Number of records written to the dead-letter table, including pending ones of an earlier run; None
             if unknown.
         dead_letter_table: The dead-letter table; None if there is none.
-        incidents: Tolerated errors.
         unreported: Unreported commits of earlier runs; None if there are none.
     """
 

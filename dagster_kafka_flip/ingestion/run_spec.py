@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
@@ -16,7 +16,6 @@ from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
@@ -47,7 +47,7 @@ class RunSpec:
     spark: Callable[[], SparkSession]
     decoder: Decoder
     limits: Limits
-    log: logging.Logger | logging.LoggerAdapter[Any]
+    log: Log
     transform: Callable[[DataFrame], DataFrame] | None = None
     dead_letters: DeadLetters | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
@@ -19,7 +19,6 @@ from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 @dataclass
@@ -298,11 +298,7 @@ def check_nothing_is_skipped(
 
 
 def find_unreported(
-    table: DeltaTable,
-    target: DeltaTarget,
-    anchor: Anchor,
-    reported: int,
-    log: logging.Logger | logging.LoggerAdapter[Any],
+    table: DeltaTable, target: DeltaTarget, anchor: Anchor, reported: int, log: Log
 ) -> UnreportedCommits | None:
     # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1

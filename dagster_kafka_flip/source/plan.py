@@ -55,13 +55,10 @@ class ReadPlan:
         state: The stream's state after the read.
         end_offsets: End offset of each topic partition for the source's isolation level.
         high_watermarks: High watermark of each topic partition; above the end offset while a transaction is open.
-        starting_position: The position before the read.
         discovered: New topic partitions of a stream that already has a position.
         removed: Topic partitions of the position that no longer exist or are no longer in the source.
         paused: Number of offsets of each topic partition that a later run reads, because they are ahead of the slowest
             by more than the source's maximum drift.
-        starting_watermark: The watermark of the state before the read.
-        incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
         cut_off: Where logs were cut off before the furthest position; None if unknown.
     """

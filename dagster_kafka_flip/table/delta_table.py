@@ -124,8 +124,8 @@ class DeltaTable:
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses to read what another stream reads. The walk met the newest; for new topic partitions, all count."""
-        if anchor.state is not None:
-            self._check_mode(anchor)
+        if anchor.document is not None:
+            check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
         streams = dict(anchor.other_streams)
         # A table of one version was just created, and the walk to the anchor met its only commit.
         if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
@@ -135,10 +135,6 @@ class DeltaTable:
                 versions = self.port.transaction_versions(self.location(), commits[0].version)
                 check_forgotten(self.target, versions, streams, commits[-1].version)
         check_shared(self.target, streams, plan.end_offsets, plan.state)
-
-    def _check_mode(self, anchor: Anchor) -> None:
-        if anchor.document is not None:
-            check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
 
     def create(self, schema: StructType) -> None:
         """Does nothing if another process was faster. A write that creates its table would lose the document."""

@@ -107,11 +107,8 @@ class Document:
 
     Attributes:
         attempt: Id of the planned batch, the same for all retries.
-        run_id: Id of the run that wrote it.
         base_version: Version of the table that the plan goes out from.
-        splits: Splits of the batch.
         state: The position and the logs after the commit.
-        incidents: Tolerated errors.
         schemas: The schemas that the records were met with or read as, by `key` and `value`, for formats with a
             registry.
     """
@@ -196,11 +193,9 @@ class CommitDocument(Document):
     """The document of a stream's commit.
 
     Attributes:
-        stream: Id of the stream.
         anchor_version: Version of the commit that defined the position.
         after: Attempt of the stream's commit that had that position; None if there is none, or if it is unknown.
         rows_before: Rows of the table at `base_version`.
-        overrides_start: Whether the run's start was overridden.
         reason: Reason for a manual move of the position; None for the commit of a run.
         dead_letter: Route of the batch's rejected records; None if they fail the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
@@ -208,7 +203,6 @@ class CommitDocument(Document):
             the position: a position can decrease by a RESTORE or a manual move, a version can't.
         doubt: Open question about the previous commit that stops runs until a user decides, as finding, outcome and
             advice; None if there is none.
-        mode: What became of the rows.
     """
 
     mark = "dagster-kafka-flip"

@@ -41,9 +41,7 @@ class KnownPosition:
     It is only trusted if it shows nothing new.
 
     Attributes:
-        stream: Id of the stream.
         table: The table, as `DeltaTarget.identity` names it.
-        state: The stream's state.
         verified_at: When the state was last read from the table.
         table_version: The table's version at that time.
         table_rows: The table's rows at that time, if known.
