@@ -30,7 +30,7 @@ _ROOMS = {
     "source": "errors settings telemetry",
     "registry": "errors settings",
     "formats": "errors settings registry runtime",
-    "reader": "errors source",
+    "reader": "errors runtime source",
     "table": "errors settings telemetry runtime source",
     "ingestion": "errors settings telemetry runtime source registry formats reader table",
     "sink": "errors settings telemetry runtime source registry formats reader table",

@@ -19,6 +19,7 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.table.changes import Changes
@@ -62,8 +63,6 @@ class RunRows:
         return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
 
     def schema(self, rules: Windows | None = None) -> StructType:
-        from pyspark.sql import functions as f
-
         rows = self._decoded(no_records(self._session))
         if rules is not None:
             # Before there is a table, which would keep columns that are to be changed.
@@ -102,8 +101,6 @@ class RunRows:
         self, rows: DataFrame, named: Mapping[str, str], assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
         """Counts records of the table's rows that the windows lack, with the first; `named` are the log's columns."""
-        from pyspark.sql import functions as f
-
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
         # Others' rows without an offset are of no record, and a transform may give a topic another name.
         there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
@@ -187,7 +184,6 @@ class DeadLetterRows:
     ) -> tuple[DataFrame, Observation]:
         """The rejected records of a batch as rows, and an observation with their number (`rejected`)."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as f
 
         number = Observation()
         staged = decoder.stage(read(self._spec.source, self._session, assignment))
@@ -216,8 +212,6 @@ class DeadLetterRows:
         self, rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str
     ) -> DataFrame:
         """The dead letters that the table does not have yet; only compares rows of about these splits."""
-        from pyspark.sql import functions as f
-
         columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
         ranges = covering_predicate(splits, columns)
         of_stream = f"target_table_id = {literal(table_id)} AND stream = {literal(self._spec.target.stream)}"
@@ -244,8 +238,6 @@ AND coalesce(
 
 
 def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    from pyspark.sql import functions as f
-
     topics = {split.topic_partition.topic for split in assignment.plan.splits}
     column = f.lit(None).cast("string")
     for topic in sorted(topics & state.topic_ids.keys()):

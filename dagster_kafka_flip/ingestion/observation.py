@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
@@ -174,8 +175,6 @@ class WholeBatch:
         self._asked_at = None if asked is None else int(asked[0])
 
     def metrics(self) -> list[Column]:
-        from pyspark.sql import functions as f
-
         return [
             f.count(f.lit(1)).alias(COUNTED),
             f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
@@ -243,8 +242,6 @@ class BatchObservation:
         self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = (), *, keyed: bool = False
     ) -> DataFrame:
         """What `decoder.finish` needs of records that `decoder` stages, observed when they run."""
-        from pyspark.sql import functions as f
-
         size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
         self._can_reject = decoder.can_reject
         if not self._can_reject:
@@ -266,8 +263,6 @@ class BatchObservation:
         )
 
     def _of_records(self, size: Column) -> list[Column]:
-        from pyspark.sql import functions as f
-
         watched = self._watched or []
         of_one_topic = len({topic for topic, _ in watched}) == 1
         highest: list[Column] = []

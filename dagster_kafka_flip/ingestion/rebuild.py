@@ -23,6 +23,7 @@ from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.ingest import run_stream
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -279,8 +280,6 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
 
 
 def _check_only_own(table: DeltaTable, offset: str) -> None:
-    from pyspark.sql import functions as f
-
     others = table.rows().where(f.col(quoted(offset)).isNull()).count()
     if others:
         raise ForeignRowsError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.source.incident import lost_offsets, total
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.commit import MergedRows
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class IngestResult(TableResult):
     @property
     def lost_offsets(self) -> int | None:
         """Maximum number of lost records in all tolerated errors; None if unknown."""
-        return lost_offsets(self.all_incidents)
+        return total(incident.lost_offsets for incident in self.all_incidents)
 
     @property
     def lag_after(self) -> int:

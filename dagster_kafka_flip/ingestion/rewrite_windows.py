@@ -31,6 +31,7 @@ from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
 from dagster_kafka_flip.ingestion.run_spec import RunSpec, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated, tolerated_errors
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.settings.names import counted, first_few
@@ -416,8 +417,6 @@ class WindowRun:
 
     def _land_letters(self, letters: DeadLetterTable, batch: _Batch, attempt: str) -> None:
         """Writes the rejected records of a repair that are not among the stream's dead letters yet."""
-        from pyspark.sql import functions as f
-
         before, plan = batch.before, batch.plan
         windows = [planned.window for planned in plan.windows]
         columns = self._to_replace.repaired_columns()

@@ -15,6 +15,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.change_errors import OTHER_TIME, place, unless
@@ -199,8 +200,6 @@ class RowsToReplace:
 
     def repaired(self, rows: DataFrame, plan: WindowPlan, predicate: str) -> DataFrame:
         """The rows of a repair. Their query fails on one with another time than before: it would be lost or doubled."""
-        from pyspark.sql import functions as f
-
         is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         columns = self.repaired_columns()
         is_the_records = not self._transforms and columns["time"] == self._names.name("timestamp")

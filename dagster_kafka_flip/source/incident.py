@@ -68,7 +68,3 @@ class Tolerance:
         incident = tolerate(error, self.tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident
-
-
-def lost_offsets(incidents: Iterable[Incident]) -> int | None:
-    return total(incident.lost_offsets for incident in incidents)

@@ -14,6 +14,7 @@ from dagster_kafka_flip.errors import (
     WriteFailedError,
     error_text,
 )
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -123,8 +124,6 @@ _MARKED_MESSAGE = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([
 
 def unless(is_wrong: Column, mark: str, description: Column, condition: Column | None = None) -> Column:
     """A condition, by default one that always holds; it fails the query on a row that is wrong."""
-    from pyspark.sql import functions as f
-
     message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), description, f.lit(" [end]"))
     holds = f.lit(True) if condition is None else condition
     return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(holds)
@@ -138,8 +137,6 @@ def raising(kind: str, mark: str, *description: str) -> str:
 
 def place(*of: Column | str) -> Column:
     """Text for a record's place, such as `orders-0 offset 17`; of the columns of its topic, partition and offset."""
-    from pyspark.sql import functions as f
-
     columns = (f.col(quoted(each)) if isinstance(each, str) else each for each in of)
     topic, partition, offset = (f.coalesce(column.cast("string"), f.lit("?")) for column in columns)
     return f.concat(topic, f.lit("-"), partition, f.lit(" offset "), offset)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.table.change_errors import (
     CHANGED_KEY,
     CHANGED_PARTITION,
@@ -161,8 +162,6 @@ class Changes:
 
     @property
     def landed(self) -> DataFrame:
-        from pyspark.sql import functions as f
-
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
         rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key, UNRESOLVED, BEGAN)
         kinds = {VALID_FROM: "timestamp_ltz", VALID_TO: "timestamp_ltz", IS_CURRENT: "boolean"}
@@ -171,8 +170,6 @@ class Changes:
 
     def checked(self) -> DataFrame:
         """Returns the rows. Their query fails on one that lacks what a change needs, such as its key."""
-        from pyspark.sql import functions as f
-
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
         lands = ~f.col(quoted(self.columns.deleted))
@@ -194,8 +191,6 @@ class Changes:
 
     def latest(self) -> DataFrame:
         """Fails as `checked`, and where it is unknown which change is last. A kept delete has the values before it."""
-        from pyspark.sql import functions as f
-
         last = self._numbered()
         if self.keeps_deleted:
             last = self._with_last_values(last)
@@ -206,7 +201,6 @@ class Changes:
 
     def _newest_first(self) -> WindowSpec:
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         names = (*(() if self.order_by is None else (self.order_by,)), *self.columns[:3])
         return Window.partitionBy(*map(quoted, self.key)).orderBy(*(f.col(quoted(name)).desc() for name in names))
@@ -214,7 +208,6 @@ class Changes:
     def _numbered(self) -> DataFrame:
         """The changes of each key from the last to the first, with the next one, and one whose order is in question."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         newest_first = self._newest_first()
         equal = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -231,14 +224,10 @@ class Changes:
 
     @property
     def _record(self) -> Column:
-        from pyspark.sql import functions as f
-
         names = zip(self.columns[:3], ("topic", "partition", "offset"), strict=True)
         return f.struct(*(f.col(quoted(name)).alias(field) for name, field in names))
 
     def _certain(self, numbered: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
         other, record = f.col(_OTHER), self._record
         here = place(*self.columns[:3])
         both = f.concat(here, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
@@ -255,7 +244,6 @@ class Changes:
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
         """Adds to the last change of each key the values before it if it deletes, and the place they are from."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         deleted = f.col(quoted(self.columns.deleted))
         names = [*self.values(), *(name for name in (UNRESOLVED, BEGAN) if name in rows.columns)]
@@ -299,7 +287,6 @@ def _check_compares(batch: DataType, field: StructField, column: str, otherwise:
 
 def same_key(column: Column, field: StructField, wanted: DataType, where: str) -> Column:
     """A key column from elsewhere in the type of the row's column; null if there it would be the key of another row."""
-    from pyspark.sql import functions as f
     from pyspark.sql.types import DecimalType, StringType
 
     kind = field.dataType

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableModeError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.remote import unskippable
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
@@ -85,8 +86,6 @@ def partition_texts(
 
 def changed_in_partitions(text: Column) -> Column:
     """Whether Delta would store another value of a partition column: null, or U+FFFD for bytes that are not UTF-8."""
-    from pyspark.sql import functions as f
-
     return text.isin(*NULL_AS_PARTITION) | ~f.is_valid_utf8(text)
 
 
@@ -94,8 +93,6 @@ def without_changed_texts(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
     """Their query fails on a row with a text of which Delta would store another value."""
-    from pyspark.sql import functions as f
-
     where = place(*_PLACE) if {*_PLACE}.issubset(rows.columns) else f.lit("a record")
     for name in partition_texts(rows.columns, table, partition_columns):
         rows = unskippable(rows, unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))

@@ -11,6 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, place, raising, unless
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO, Changes
@@ -62,8 +63,6 @@ class LatestChanges:
 
 def read(changes: Changes) -> LatestChanges:
     """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them."""
-    from pyspark.sql import functions as f
-
     changes = filled(changes)
     rows = kept_rows(changes.in_order() if changes.is_history else changes.latest())
     types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
@@ -223,7 +222,6 @@ _COUNTS = "_dagster_kafka_flip_counts"
 def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
     """Changes up to the table's last are not applied again. A row is never valid before the one that it follows."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
 
     columns = changes.columns
     topic, partition, offset, deleted, timestamp = (f.col(quoted(name)) for name in columns[:5])
@@ -284,8 +282,6 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     columns, there = changes.columns, {name.lower(): name for name in table.columns}
 
     def of_table(name: str) -> Column:
@@ -327,8 +323,6 @@ def filled(changes: Changes) -> Changes:
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
     change of the same life. What is missing then is in the table's row, if the life began before the batch.
     """
-    from pyspark.sql import functions as f
-
     columns = changes.columns
     there = {name.lower(): name for name in changes.rows.columns}
     if columns.unavailable.lower() not in there:
@@ -369,7 +363,6 @@ def filled(changes: Changes) -> Changes:
 
 def _with_values(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame:
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
 
     columns = changes.columns
     topic, partition, offset, deleted = (f.col(quoted(name)) for name in columns[:4])

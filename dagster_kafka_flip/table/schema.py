@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.table.layout import CHANGED_IN_PARTITIONS, INSTEAD
 from dagster_kafka_flip.table.sql import literal, quoted
@@ -132,7 +133,6 @@ def _type_differences(batch: DataType, table: DataType, path: str) -> Iterator[_
 
 def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
     """The column with the fields of the table's STRUCTs in their order, or null; None if it has them already."""
-    from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(batch, ArrayType) and isinstance(table, ArrayType):
@@ -167,8 +167,6 @@ def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
 def _transformed(
     batch: DataType, table: DataType, over: Callable[[Callable[[Column], Column]], Column]
 ) -> Column | None:
-    from pyspark.sql import functions as f
-
     if shaped(batch, table, f.lit(None).cast(batch)) is None:
         return None
     return over(lambda value: value if (changed := shaped(batch, table, value)) is None else changed)

@@ -16,6 +16,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
@@ -165,8 +166,6 @@ class TablePort(TableLog):
 
     def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
         """Replaces the rows that match an SQL condition, or all of them, in one commit."""
-        from pyspark.sql import functions as f
-
         self._writer(rows, options).overwrite(f.lit(True) if predicate is None else f.expr(predicate))
 
     def _writer(self, rows: DataFrame, options: Mapping[str, str | int]) -> DataFrameWriterV2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
@@ -58,11 +58,11 @@ _NOTHING_LOST = "Nothing is lost: if the batch is committed, the next run finds 
 _OTHER_COLUMNS = "its columns are not those of before the write"
 
 
+@dataclass
 class TableWriter:
     """Writes what a stream, or a run of windows, has for a table."""
 
-    def __init__(self, table: DeltaTable) -> None:
-        self._table = table
+    _table: DeltaTable
 
     def commit(
         self, rows: DataFrame | Changes, document: CommitDocument, takes_up: Collection[TopicPartition] = ()
