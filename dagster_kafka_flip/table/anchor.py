@@ -21,13 +21,7 @@ from dagster_kafka_flip.source import instants
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.table.commit import Effect, brings_rows, effect_of
-from dagster_kafka_flip.table.history import (
-    check_between,
-    check_restore,
-    documented,
-    moves,
-    page_with,
-)
+from dagster_kafka_flip.table.history import check_between, check_restore, documented, moves, page_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
