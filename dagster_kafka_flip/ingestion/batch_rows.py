@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.ingestion.keyed_stream import (
     carried,
@@ -16,7 +17,6 @@ from dagster_kafka_flip.ingestion.keyed_stream import (
 )
 from dagster_kafka_flip.ingestion.observation import BatchObservation, WholeBatch
 from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
-from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
 from dagster_kafka_flip.runtime import spark_functions as f
@@ -156,6 +156,17 @@ def _inside(
     seen = Observation() if whole is None else Observation(whole.name)
     metrics = [*windows.metrics(), *(() if whole is None else whole.metrics())]
     return windows.inside(windows.number(records).observe(seen, *metrics)), seen
+
+
+def check_keeps(rows: DataFrame, columns: list[str]) -> None:
+    """Checks that a transform has kept the columns by which the rows to replace are found."""
+    known = {name.lower() for name in rows.columns}
+    for column in columns:
+        if column.lower() not in known:
+            raise ConfigurationError(
+                f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
+                "and group by it in aggregations"
+            )
 
 
 @functools.singledispatch

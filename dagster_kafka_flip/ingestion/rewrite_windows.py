@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, outcome
 from dagster_kafka_flip.formats.decode import Decoder
-from dagster_kafka_flip.ingestion.batch_rows import run_rows
+from dagster_kafka_flip.ingestion.batch_rows import check_keeps, run_rows
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import UNREADABLE
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
@@ -28,7 +28,7 @@ from dagster_kafka_flip.ingestion.keyed_stream import check_without_windows
 from dagster_kafka_flip.ingestion.observation import Observed, observed_by_write
 from dagster_kafka_flip.ingestion.progress import ReadProgress, measure_incidents
 from dagster_kafka_flip.ingestion.result import WindowsResult
-from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace, check_keeps
+from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSpec, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated, tolerated_errors
 from dagster_kafka_flip.runtime import spark_functions as f
@@ -54,7 +54,7 @@ from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import measured_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -368,12 +368,9 @@ class WindowRun:
         if self._rules.repair and not plan.splits:
             return batch
 
-        def missing(there: DataFrame, named: Mapping[str, str]) -> tuple[int, Any]:
-            return self._rows.missing(there, named, batch.assignment, plan, self._rules)
-
         with self._rows.watched(compared := f"{attempt}-compared", ReadProgress(plan.offset_span)):
             losses = TableWriter(self._table.delta).read(
-                lambda: self._to_replace.lost(plan, batch.scoped, missing), compared
+                lambda: self._to_replace.lost(plan, batch.scoped, self._rows, batch.assignment), compared
             )
         if scope is None:
             found, batch.watch = self._rows.rows(batch.assignment, leave_out_rejected=batch.letters is not None)
