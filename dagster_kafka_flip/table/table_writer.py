@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -74,10 +75,7 @@ class TableWriter:
         before the write. Of `takes_up`, topic partitions that the stream had no position of before, another writer that
         has begun to land them since the plan is refused.
         """
-
-        def precheck(since: Sequence[Commit]) -> None:
-            self._check_unchanged(since, document, takes_up)
-
+        precheck = functools.partial(self._check_unchanged, document=document, takes_up=takes_up)
         if isinstance(rows, Changes):
             return self._commit_changes(rows, document, precheck)
         return self._judge(self.written(lambda: self._append(rows, document), document, precheck), document, None)
