@@ -53,7 +53,7 @@ _GROUP = "benchmark"
 _FIRST_MS = 1_700_000_000_000
 _RECORD_EVERY_MS = 60_000
 _DRIFT = timedelta(minutes=1)
-# As in source/alignment.py: the slowest is found to this share of the drift.
+# As in source/log.py: the slowest is found to this share of the drift.
 _PRECISION = 64
 _TIMEOUT = 60.0
 

@@ -66,7 +66,6 @@ from dagster_kafka_flip.source.offsets import OffsetResetStrategy as OffsetReset
 from dagster_kafka_flip.source.offsets import OffsetsInitializer as OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits as Limits
 from dagster_kafka_flip.source.plan import ReadPlan as ReadPlan
-from dagster_kafka_flip.source.plan import Spread as Spread
 from dagster_kafka_flip.source.split import KafkaPartitionSplit as KafkaPartitionSplit
 from dagster_kafka_flip.source.split import TopicPartition as TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState as EnumeratorState

@@ -181,8 +181,8 @@ def _land_windows(topic: str, table: str, session: SparkSession, connection: Kaf
         (result,) = rewrite_windows(
             source, target, windows, spark=lambda: session, connection=connection, definition="hours"
         )
-        seen = None if result.seen is None else [dict(result.seen.late), result.seen.stragglers]
-        landed.append([result.rows, seen])
+        seen = result.observed.windows
+        landed.append([result.rows, None if seen is None else [dict(seen.late), seen.stragglers]])
     return [*landed, [session.read.format("delta").load(table).count()]]
 
 

@@ -31,7 +31,6 @@ from dagster_kafka_flip import (
     KafkaSource,
     Limits,
     SparkResource,
-    Spread,
     StringFormat,
     build_kafka_delta_asset,
     kafka_delta_asset,
@@ -331,7 +330,7 @@ def test_a_pattern_is_one_topic_asset_upstream_and_its_runs_tell_what_came_and_w
     source = KafkaSource(topic_pattern=rf"{topic}\.(eu|us)")
     kafka.create(f"{topic}.eu")
     kafka.produce(f"{topic}.eu", [("a", "1")] * 2)
-    limits = Limits(max_bytes_per_batch=1000, spread=Spread.TIME, max_records_per_batch=1)
+    limits = Limits(max_bytes_per_batch=1000, max_records_per_batch=1)
     asset = build_kafka_delta_asset(name="orders", source=source, table=table, limits=limits)
     topics = kafka_topic_asset(source)
     (key,) = topics.keys

@@ -18,7 +18,7 @@ from dagster_kafka_flip.ingestion.batch_writer import MOST_PLANS, Batch, BatchWr
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table import retries
+from dagster_kafka_flip.table import interruptible
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -57,7 +57,7 @@ class Story:
 
 @pytest.fixture
 def story(monkeypatch):
-    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(interruptible, "_FIRST_WAIT_SECONDS", 0.0)
     return Story()
 
 

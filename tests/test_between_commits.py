@@ -18,12 +18,11 @@ from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
-from dagster_kafka_flip.ingestion.ingest import ingest
+from dagster_kafka_flip.ingestion.ingest import ingest, run_stream
 from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import TableRun, ingest_tables
 from dagster_kafka_flip.ingestion.stream_plan import StreamPlanner
-from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from dagster_kafka_flip import DeltaTarget, KafkaSource, ingest
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.cli.position_report import report_position, streams_of
 from dagster_kafka_flip.cli.streams import stream_to_json
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table.position_report import report_position, streams_of
 from tests.table.commits import append, create, document_of, foreign, own, restore
 
 DEFINITIONS = """

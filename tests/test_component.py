@@ -51,7 +51,6 @@ from dagster_kafka_flip.assets.asset_ingestion import Ingestion
 from dagster_kafka_flip.assets.asset_options import MaterializedOptions
 from dagster_kafka_flip.assets.registry import ingestions_of
 from dagster_kafka_flip.errors import TopicNotFoundError
-from dagster_kafka_flip.source.plan import Spread
 
 DELTA = "type: dagster_kafka_flip.KafkaDeltaComponent\nattributes:\n"
 RESOURCES = """\
@@ -220,7 +219,7 @@ def test_every_attribute_of_a_stream_takes_effect():
   value_format: {type: json, schema: "carrier STRING NOT NULL"}
   columns: {prefix: k_, fields: [offset, timestamp]}
   dead_letter: {table: lake/rejected, max_share: 0.1}
-  limits: {max_records_per_batch: 1000, max_batches: "{{ 1 + 1 }}", spread: time}
+  limits: {max_records_per_batch: 1000, max_batches: "{{ 1 + 1 }}"}
   on_idle: skip
   verify_after: 3600
   tolerate: [TopicNotFoundError]
@@ -257,7 +256,7 @@ def test_every_attribute_of_a_stream_takes_effect():
     assert ingestion.decoder.columns == KafkaColumns(prefix="k_", fields=("offset", "timestamp"))
     assert ingestion.dead_letter == DeadLetters(table="lake/rejected", max_share=0.1)
     assert (ingestion.limits.max_records_per_batch, ingestion.limits.max_batches) == (1000, 2)
-    assert (ingestion.limits.spread, ingestion.on_idle) == (Spread.TIME, "skip")
+    assert ingestion.on_idle == "skip"
     assert ingestion.verify_after == timedelta(hours=1)
     assert ingestion.tolerated == {TopicNotFoundError}
     assert spec.key == AssetKey(["air", "flights"])
@@ -527,7 +526,11 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
 @pytest.mark.parametrize(
     ("attributes", "line", "message"),
     [
-        (FLIGHTS + "  limits:\n    spread: time\n    max_batches: many\n", 7, r"attributes\.limits\.max_batches: "),
+        (
+            FLIGHTS + "  limits:\n    max_bytes_per_batch: 5\n    max_batches: many\n",
+            7,
+            r"attributes\.limits\.max_batches: ",
+        ),
         (FLIGHTS + "  max_batches: 5\n", 5, r"attributes\.max_batches at .*write it below limits"),
         (FLIGHTS + "  pool: '{{ nope }}'\n", 5, r"attributes\.pool.*'nope' not found in scope"),
         (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),

@@ -136,7 +136,7 @@ def _batch(rejected, **observed):
     state = EnumeratorState({_FIRST: 1})
     plan = ReadPlan(state, {_FIRST: 1}, {_FIRST: 1}, starting_position={_FIRST: 0})
     committed = Committed(version=1, rows=1, bytes=1, table_rows=1, confirm_seconds=0.0)
-    return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected, **observed), 0.0, 0.0)
+    return BatchResult(plan, 1, committed, Observed(records=1, bytes=1, rejected=rejected, **observed), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.plan import Limits, Spread
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -75,13 +75,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 
 def _plan(connection: KafkaConnection, **source: Any) -> Any:
     source = {"topics": (_TOPIC,), **source}
-    limits = source.pop("limits", Limits())
     with contextlib.closing(
         KafkaSource(connection=connection, **source).create_enumerator(SplitEnumeratorContext(2))
     ) as enumerator:
         enumerator.discover()
         plan = enumerator.start()
-        assert enumerator.assign(limits) is not None
+        assert enumerator.assign(Limits()) is not None
         return plan
 
 
@@ -108,15 +107,10 @@ def _settings(connection: KafkaConnection) -> None:
         assert cluster.topic_settings([_TOPIC]).keys() == {_TOPIC}
 
 
-def _by_time(connection: KafkaConnection) -> None:
-    _plan(connection, limits=Limits(max_records_per_batch=5, spread=Spread.TIME))
-
-
 # In the order of the table in docs/deployment.md.
 _FEATURES: dict[str, tuple[Callable[[KafkaConnection], Any], tuple[Right, ...]]] = {
     "a plan": (_plan, (DESCRIBE,)),
     "a pattern": (lambda connection: _plan(connection, topics=None, topic_pattern="ord.*"), (DESCRIBE,)),
-    "batches by time": (_by_time, (DESCRIBE,)),
     "a start at a time": (
         lambda connection: _plan(connection, starting_offsets=OffsetsInitializer.timestamp(_DAY_MS + 3)),
         (READ,),

@@ -121,7 +121,6 @@ _POSITIVE = "invalid Limits: {}: must be greater than or equal to 1"
         (_asset, {"verify_after": timedelta(-1)}, "verify_after: -1 day, 0:00:00 is negative"),
         (Limits, {"max_records_per_batch": 0}, _POSITIVE.format("max_records_per_batch")),
         (Limits, {"max_batches": True}, "invalid Limits: max_batches: expected a whole number"),
-        (Limits, {"spread": "evenly"}, "invalid Limits: spread: must be 'backlog' or 'time'"),
         (_asset, {"dead_letter": True}, "dead_letter: expected DeadLetters or str or PathLike, got bool"),
         (_asset, {"tolerate": "RetentionOvertookPositionError"}, "tolerate: expected list, got str; for "),
         (_asset, {"tolerate": [ValueError]}, "tolerate: ValueError can't be tolerated; allowed: "),

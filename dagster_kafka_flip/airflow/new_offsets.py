@@ -13,9 +13,9 @@ from dagster_kafka_flip.airflow.given import check_conn_id, check_min_lag, sourc
 from dagster_kafka_flip.airflow.kafka_flip_hook import kafka_connection
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.enumerator import log_status
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,10 +25,10 @@ from dagster_kafka_flip.assets.topic_asset import upstream_asset_keys
 from dagster_kafka_flip.assets.transform_arguments import RECORDS, bound, resources_of
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.facts import fields, incidents, rejected_records, stragglers, unknown
+from dagster_kafka_flip.ingestion.ingest import run_stream
 from dagster_kafka_flip.ingestion.keyed_stream import check_keyed, check_without_windows
 from dagster_kafka_flip.ingestion.rewrite_windows import run_windows
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.stream_run import run_stream
 from dagster_kafka_flip.ingestion.tolerance import named_errors, tolerated_errors
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.offsets import OffsetsInitializer

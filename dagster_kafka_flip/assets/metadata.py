@@ -26,8 +26,9 @@ from dagster_kafka_flip.ingestion.facts import (
     SPARK_UI,
     UNKNOWN,
     WATERMARK,
+    known,
+    moment,
     stream_facts,
-    window_facts,
     windows_facts,
 )
 from dagster_kafka_flip.table.known_position import KnownPosition
@@ -49,6 +50,8 @@ COLUMN_SCHEMA = "dagster/column_schema"
 STORAGE_KIND = "dagster/storage_kind"
 TABLE_NAME = "dagster/table_name"
 URI = "dagster/uri"
+
+_SHOWN_KEPT = 100
 
 # Dagster's pages keep the order.
 _FIRST = (
@@ -122,19 +125,25 @@ def window_metadata(
     result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Returns the metadata of one partition."""
-    rows = result.rows_of(planned, topics)
-    splits = [
-        (split.topic_partition, {"start": split.starting_offset, "stop": split.stopping_offset})
-        for split in planned.splits
-        if topics is None or split.topic_partition.topic in topics
+    splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
+    bounds = [
+        (split.topic_partition, {"start": split.starting_offset, "stop": split.stopping_offset}) for split in splits
     ]
-    return shown(
-        {
-            **({} if rows is None else {"dagster/partition_row_count": rows}),
-            **window_facts(result, planned, topics),
-            "kafka/splits": partitions_table(splits, "stop", "start"),
-        }
-    )
+    kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
+    # Late records are only counted for all topics together.
+    is_all = topics is None or {split.topic_partition.topic for split in planned.splits} <= set(topics)
+    facts = {
+        "dagster/partition_row_count": result.rows_of(planned, topics),
+        "kafka/window_start": moment(planned.window.start_ms),
+        "kafka/window_end": moment(planned.window.stop_ms),
+        "kafka/complete": planned.is_complete,
+        "kafka/offsets": sum(split.offset_span for split in splits),
+        "kafka/kept_topic_partitions": kept[:_SHOWN_KEPT],
+        "kafka/late_records": result.late_records(planned) if is_all else None,
+        # All records up to the window's end are in the table, except those beyond the maximum lateness.
+        WATERMARK: moment(planned.window.stop_ms) if planned.is_complete else None,
+    }
+    return shown({**known(facts), "kafka/splits": partitions_table(bounds, "stop", "start")})
 
 
 def shown(facts: Mapping[str, Any]) -> dict[str, Any]:

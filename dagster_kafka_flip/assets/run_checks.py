@@ -15,7 +15,7 @@ from dagster_kafka_flip.ingestion.tolerance import (
     TIMES_PLAUSIBLE,
     WINDOWS_COMPLETE,
 )
-from dagster_kafka_flip.source.incident import lost_offsets
+from dagster_kafka_flip.source.incident import total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -111,7 +111,7 @@ def check_results(names: Collection[str], key: AssetKey, findings: Findings) -> 
             continue
         met = [incident for incident in findings.incidents if _check_of(incident.error) == name]
         metadata = {incident.error: MetadataValue.text(incident.message) for incident in met}
-        number = lost_offsets(met)
+        number = total(incident.lost_offsets for incident in met)
         lost = {"lost_offsets": "unknown" if number is None else number} if name == NO_RECORDS_LOST else {}
         yield AssetCheckResult(
             check_name=name,

@@ -24,8 +24,8 @@ from dagster_kafka_flip.ingestion.facts import UNKNOWN, UNREPORTED_COMMITS
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.enumerator import log_status
 from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.source.stream_status import log_status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
     from dagster_kafka_flip.source.connection import KafkaConnection
-    from dagster_kafka_flip.source.stream_status import LogStatus
+    from dagster_kafka_flip.source.enumerator import LogStatus
     from dagster_kafka_flip.table.known_position import KnownPosition
 
 # Tolerated clock difference.

@@ -10,21 +10,21 @@ from dagster import AssetCheckKey, AssetCheckResult, AssetCheckSeverity, Metadat
 from dagster_kafka_flip.assets.position_record import read_record
 from dagster_kafka_flip.assets.run_checks import check_result
 from dagster_kafka_flip.assets.step_events import FINISHED, UNCHANGED
-from dagster_kafka_flip.settings.names import counted
-from dagster_kafka_flip.source.instants import instant
-from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
-from dagster_kafka_flip.table.delta_log import TableNotThereError
-from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
-from dagster_kafka_flip.table.history import continuity
-from dagster_kafka_flip.table.local_log import commits_between
-from dagster_kafka_flip.table.mode import Scd2
-from dagster_kafka_flip.table.uniqueness import (
-    RecordColumns,
+from dagster_kafka_flip.checks.table_contents import (
+    continuity,
     find_duplicates,
     look_at_history,
     look_at_keys,
     topics_with_several_logs,
 )
+from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.source.instants import instant
+from dagster_kafka_flip.table.changes import IS_CURRENT, VALIDITY
+from dagster_kafka_flip.table.delta_log import TableNotThereError
+from dagster_kafka_flip.table.delta_table import MOST_COMMITS, DeltaTable
+from dagster_kafka_flip.table.local_log import commits_between
+from dagster_kafka_flip.table.mode import Scd2
+from dagster_kafka_flip.table.window_rows import RecordColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dagster_kafka_flip.assets.asset_ingestion import Ingestion
+    from dagster_kafka_flip.checks.table_contents import Break, Continuity
     from dagster_kafka_flip.source.split import KafkaPartitionSplit
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.history import Break, Continuity
 
 NO_GAP = "no_gap"
 NO_DUPLICATE = "no_duplicate"

@@ -222,9 +222,7 @@ class LandingAsset(DefinedAsset):
         text = f"Dagster's record: the table's version {known.table_version}, verified at {seen}"
         return DagsterRecord(known, text, record.run_id)
 
-    def void_record(
-        self, stream: str, version: int, reason: str, state: EnumeratorState, transaction_version: int | None
-    ) -> str:
+    def void_record(self, stream: str, version: int, reason: str, state: EnumeratorState) -> str:
         """Invalidates Dagster's record after a move, if it is of the moved stream; returns a message."""
         name = self.key.to_user_string()
         again = "once with verify: true; otherwise its runs may use the old record for up to verify_after (24 hours)."
@@ -240,7 +238,6 @@ class LandingAsset(DefinedAsset):
             verified_at=datetime.now(tz=timezone.utc),
             table_version=version,
             anchor_version=version,
-            transaction_version=transaction_version,
         )
         try:
             if not os.environ.get("DAGSTER_HOME"):

@@ -23,7 +23,7 @@ _OF_THE_SOURCE = frozenset(
     {"bootstrap_servers", "topics", "topic_pattern", "partitions", "group_id", "isolation_level"}
 )
 # What an asset that publishes a table does not have.
-_OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "spread", "parallelism"})
+_OF_THE_READ = frozenset({"start", "stop", "max_records_per_batch", "max_bytes_per_batch", "parallelism"})
 _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 
 
@@ -50,11 +50,6 @@ _OF_THE_RANGE = frozenset({"range_start", "range_stop", "time_column"})
 @click.option("--max-records-per-batch", type=click.IntRange(min=1), help="Maximum number of offsets in one commit.")
 @click.option(
     "--max-bytes-per-batch", type=click.IntRange(min=1), help="Approximate maximum number of bytes in one commit."
-)
-@click.option(
-    "--spread",
-    type=click.Choice(["backlog", "time"]),
-    help="How a batch is distributed over the topic partitions. Default: backlog.",
 )
 @click.option(
     "--parallelism",

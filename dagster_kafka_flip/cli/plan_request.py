@@ -176,13 +176,12 @@ def _ends(flags: Mapping[str, Any]) -> tuple[OffsetsInitializer | None, OffsetsI
 
 
 def _limits(flags: Mapping[str, Any], of_asset: Limits | None = None) -> Limits:
-    names = ("max_records_per_batch", "max_bytes_per_batch", "spread")
+    names = ("max_records_per_batch", "max_bytes_per_batch")
     overrides = {name: flags[name] for name in names if flags[name] is not None}
     return Limits(**{**({} if of_asset is None else of_asset.model_dump()), **overrides})
 
 
-# Maximum number of batches to plan individually; only the number of further ones is estimated. A batch by time costs
-# requests.
+# Maximum number of batches to plan individually; only the number of further ones is estimated.
 _MOST_BATCHES = 100
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.cli.position_report import PositionReport
     from dagster_kafka_flip.table.commit import Commit
-    from dagster_kafka_flip.table.position_report import PositionReport
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
@@ -121,9 +121,9 @@ def _reports(
     """The table's history, and the position of one stream or all."""
     from dagster_kafka_flip.cli.answer import waiting
     from dagster_kafka_flip.cli.options import command_session
+    from dagster_kafka_flip.cli.position_report import report_position, streams_of
     from dagster_kafka_flip.errors import KafkaFlipError, TableError
     from dagster_kafka_flip.table.delta_table import DeltaTable
-    from dagster_kafka_flip.table.position_report import report_position, streams_of
     from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, told
 
     session = command_session(master, remote) if found is None else found.session(master, remote)

@@ -84,4 +84,4 @@ def rebuild_command(
         )
     click.echo(f"Version {done.version} of {found.target} has {done.rows:,} rebuilt rows. You can drop {staging}.")
     reason = f"rebuilt from {staging}"
-    click.echo(found.void_record(found.target.stream, done.version, reason, done.state, done.transaction_version))
+    click.echo(found.void_record(found.target.stream, done.version, reason, done.state))

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dagster_kafka_flip.cli.asset import LandingAsset
+    from dagster_kafka_flip.cli.position_report import PositionReport
     from dagster_kafka_flip.ingestion.move_position import Move
     from dagster_kafka_flip.source.split import Position, TopicPartition
     from dagster_kafka_flip.source.state import EnumeratorState
     from dagster_kafka_flip.table.anchor import Anchor
-    from dagster_kafka_flip.table.position_report import PositionReport
 
 
 def partitions_still_there(connection: KafkaConnection, state: EnumeratorState) -> tuple[TopicPartition, ...]:
@@ -186,7 +186,7 @@ class MoveRequest:
                 "Dagster's record was not updated: until it is older than verify_after (24 hours), a run that finds "
                 "nothing new by this record ends at once. Run once with verify: true, or use --asset."
             )
-        return self.found.void_record(self.target.stream, version, reason, move.after, move.document.anchor_version)
+        return self.found.void_record(self.target.stream, version, reason, move.after)
 
 
 def request_of_asset(flags: Mapping[str, Any]) -> MoveRequest:

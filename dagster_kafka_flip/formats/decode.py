@@ -13,6 +13,7 @@ from dagster_kafka_flip.formats.framed import FramedFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.runtime.jvm_library import use_library
+from dagster_kafka_flip.runtime.remote import unskippable
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.names import twice
 
@@ -367,18 +368,6 @@ class Decoder:
         if "null" in {self.value_format.on_error, self.key_format.on_error}:
             landed.append((names.name("error"), self.problem()))
         return landed
-
-
-def unskippable(rows: DataFrame, check: Column) -> DataFrame:
-    """The rows, each checked by a condition that is true or fails, before whatever is done with them.
-
-    A later filter would become part of the condition, and what Spark concludes from it (`flight = 1`: flight is not
-    null) is evaluated first: a row without a flight would go unchecked. Spark combines no filter with one that it takes
-    for nondeterministic, as it does the number of a task's partition.
-    """
-    from pyspark.sql import functions as f
-
-    return rows.where(f.when(check, f.spark_partition_id() >= 0))
 
 
 def _with_rows(staged: DataFrame, changelog: ChangelogFormat, key: Sequence[str]) -> DataFrame:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, RECORD_COLUMNS
 from dagster_kafka_flip.ingestion.keyed_stream import (
     carried,
@@ -15,9 +17,9 @@ from dagster_kafka_flip.ingestion.keyed_stream import (
 )
 from dagster_kafka_flip.ingestion.observation import BatchObservation, WholeBatch
 from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
-from dagster_kafka_flip.ingestion.rows_to_replace import check_keeps
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.table.changes import Changes
@@ -25,7 +27,7 @@ from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.transform import transformed
-from dagster_kafka_flip.table.uniqueness import RecordColumns, covering_predicate
+from dagster_kafka_flip.table.window_rows import RecordColumns, covering_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,15 +45,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.document import RoutedBatch
 
 
+@dataclass
 class RunRows:
     """The bounded reads of one run, up to the rows: of a stream's batches, or of windows by their rules.
 
     What observes a write is new each time: an observation reports the first run of a DataFrame, which may have failed.
     """
 
-    def __init__(self, session: SparkSession, spec: RunSpec) -> None:
-        self._session = session
-        self._spec = spec
+    _session: SparkSession
+    _spec: RunSpec
 
     def records(self, assignment: SplitAssignment) -> DataFrame:
         return self._spec.records(self._session, assignment)
@@ -61,8 +63,6 @@ class RunRows:
         return read_watched(self._session, write_tag(attempt), progress, self._spec.log)
 
     def schema(self, rules: Windows | None = None) -> StructType:
-        from pyspark.sql import functions as f
-
         rows = self._decoded(no_records(self._session))
         if rules is not None:
             # Before there is a table, which would keep columns that are to be changed.
@@ -101,8 +101,6 @@ class RunRows:
         self, rows: DataFrame, named: Mapping[str, str], assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
         """Counts records of the table's rows that the windows lack, with the first; `named` are the log's columns."""
-        from pyspark.sql import functions as f
-
         there = rows.select(*(f.col(quoted(name)).alias(field) for field, name in named.items()))
         # Others' rows without an offset are of no record, and a transform may give a topic another name.
         there = there.where(f.col("topic").isin(sorted({tp.topic for tp in plan.stops})) & f.col("offset").isNotNull())
@@ -160,17 +158,28 @@ def _inside(
     return windows.inside(windows.number(records).observe(seen, *metrics)), seen
 
 
+def check_keeps(rows: DataFrame, columns: list[str]) -> None:
+    """Checks that a transform has kept the columns by which the rows to replace are found."""
+    known = {name.lower() for name in rows.columns}
+    for column in columns:
+        if column.lower() not in known:
+            raise ConfigurationError(
+                f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
+                "and group by it in aggregations"
+            )
+
+
 @functools.singledispatch
 def run_rows(session: Any, spec: RunSpec) -> RunRows:
     return RunRows(session, spec)
 
 
+@dataclass
 class DeadLetterRows:
     """The dead letters of one run, as rows."""
 
-    def __init__(self, session: SparkSession, spec: RunSpec) -> None:
-        self._session = session
-        self._spec = spec
+    _session: SparkSession
+    _spec: RunSpec
 
     def rules(self) -> dict[str, str]:
         """What decides besides the decoder which records are read and rejected, by the setting's name."""
@@ -186,7 +195,6 @@ class DeadLetterRows:
     ) -> tuple[DataFrame, Observation]:
         """The rejected records of a batch as rows, and an observation with their number (`rejected`)."""
         from pyspark.sql import Observation
-        from pyspark.sql import functions as f
 
         number = Observation()
         staged = decoder.stage(read(self._spec.source, self._session, assignment))
@@ -215,8 +223,6 @@ class DeadLetterRows:
         self, rows: DataFrame, there: DataFrame, splits: Sequence[KafkaPartitionSplit], table_id: str
     ) -> DataFrame:
         """The dead letters that the table does not have yet; only compares rows of about these splits."""
-        from pyspark.sql import functions as f
-
         columns = RecordColumns("kafka_topic", "kafka_partition", "kafka_offset")
         ranges = covering_predicate(splits, columns)
         of_stream = f"target_table_id = {literal(table_id)} AND stream = {literal(self._spec.target.stream)}"
@@ -243,8 +249,6 @@ AND coalesce(
 
 
 def _by_topic(state: EnumeratorState, assignment: SplitAssignment) -> Column:
-    from pyspark.sql import functions as f
-
     topics = {split.topic_partition.topic for split in assignment.plan.splits}
     column = f.lit(None).cast("string")
     for topic in sorted(topics & state.topic_ids.keys()):

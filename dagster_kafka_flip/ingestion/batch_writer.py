@@ -34,14 +34,14 @@ from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.next_step import set_position
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.retries import TRIES, waits_for_another_try
+from dagster_kafka_flip.table.interruptible import TRIES, waits_for_another_try
 from dagster_kafka_flip.table.spark_error import error_summary, is_sparks_own
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql import DataFrame
 
@@ -80,6 +80,7 @@ class Batch(Generic[_T]):
     takes_letters: bool = True
 
 
+@dataclass
 class BatchWriter:
     """Writes a run's batches to one table.
 
@@ -87,15 +88,12 @@ class BatchWriter:
     rewritten as a whole. `seconds` are those of the last write, from its plan to its commit, with all attempts.
     """
 
-    def __init__(
-        self, spec: RunSpec, context: SplitEnumeratorContext, target: DeltaTarget, table: DeltaTable | None = None
-    ) -> None:
-        self._spec = spec
-        self._context = context
-        self._target = target
-        self._table = table
-        self._unanswered: Callable[[], None] | None = None
-        self.seconds = 0.0
+    _spec: RunSpec
+    _context: SplitEnumeratorContext
+    _target: DeltaTarget
+    _table: DeltaTable | None = None
+    _unanswered: Callable[[], None] | None = None
+    seconds: float = 0.0
 
     def write(
         self,
@@ -237,9 +235,28 @@ class BatchWriter:
                 ) from None
             if (truncated := truncation(error, str(self._target))) is not None:
                 raise truncated from None
-        target = self._target if batch.moves_on else None
-        if (wild := wild_timestamp(error, self._spec.source, self._context, batch.splits, target)) is not None:
+        if has_mark(error, _OVERFLOW) and (wild := self._wild_timestamp(batch)) is not None:
             raise wild from error
+
+    def _wild_timestamp(self, batch: Batch[_T]) -> TimestampOutOfRangeError | None:
+        """Names the record whose timestamp made a read fail. Only a stream can pass it over."""
+        with contextlib.closing(self._spec.source.create_enumerator(self._context)) as enumerator:
+            found = enumerator.unreadable_record(batch.splits)
+        if found is None:
+            return None
+        tp, record = found
+        way_on = "The window is refused until the topic has lost the record: delete it, or wait for retention"
+        if batch.moves_on:
+            behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
+            way_on = (
+                "To go on without the record, run once with stop set to its offset, then set the position behind it: "
+                f"{set_position(str(self._target), self._target.stream, to=behind)}"
+            )
+        return TimestampOutOfRangeError(
+            f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
+            f"timestamps more than {LAST_SPARK_TIMESTAMP_MS} ms before or after 1970",
+            f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
+        )
 
     def _doubtful(
         self,
@@ -308,36 +325,6 @@ _REFUSED = re.compile(
 # Java's message, from Spark 4.2 on below Spark's own (KAFKA_MALFORMED_RECORD_TIMESTAMP). An overflow in a user's
 # expression has another one (ARITHMETIC_OVERFLOW).
 _OVERFLOW = "java.lang.ArithmeticException: long overflow"
-
-
-def wild_timestamp(
-    error: Exception,
-    source: KafkaSource,
-    context: SplitEnumeratorContext,
-    splits: Sequence[KafkaPartitionSplit],
-    target: DeltaTarget | None,
-) -> TimestampOutOfRangeError | None:
-    """Names the record whose timestamp made a read fail. Only a stream, which has a target here, can pass it over."""
-    if not has_mark(error, _OVERFLOW):
-        return None
-    with contextlib.closing(source.create_enumerator(context)) as enumerator:
-        found = enumerator.unreadable_record(splits)
-    if found is None:
-        return None
-    tp, record = found
-    if target is None:
-        way_on = "The window is refused until the topic has lost the record: delete it, or wait for retention"
-    else:
-        behind = str(OffsetsInitializer.specific_offsets({tp: record.offset + 1}))
-        way_on = (
-            "To go on without the record, run once with stop set to its offset, then set the position behind it: "
-            f"{set_position(str(target), target.stream, to=behind)}"
-        )
-    return TimestampOutOfRangeError(
-        f"{tp}: the record at offset {record.offset} has the timestamp {record.timestamp_ms} ms. Spark can't read "
-        f"timestamps more than {LAST_SPARK_TIMESTAMP_MS} ms before or after 1970",
-        f"Correct the producer: it may write microseconds or nanoseconds instead of milliseconds. {way_on}",
-    )
 
 
 def check_reader(

@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
@@ -216,16 +216,14 @@ UNREADABLE = (RetentionOvertookPositionError, *_GONE)
 """Reasons why pending records can't be read."""
 
 
+@dataclass
 class PendingDeadLetters:
     """Reads batches again."""
 
-    def __init__(
-        self, spec: RunSpec, context: SplitEnumeratorContext, target: DeltaTarget, tolerance: Tolerance
-    ) -> None:
-        self._tolerance = tolerance
-        self._spec = spec
-        self._context = context
-        self._target = target
+    _spec: RunSpec
+    _context: SplitEnumeratorContext
+    _target: DeltaTarget
+    _tolerance: Tolerance
 
     def readable(
         self, splits: tuple[KafkaPartitionSplit, ...], batch: RoutedBatch, *, moved: bool

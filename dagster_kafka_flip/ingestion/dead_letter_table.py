@@ -174,7 +174,6 @@ class DeadLetterTable:
         return again if rejected is None else rejected
 
     def confirm(self) -> None:
-        """Repeats the check of the last dead letters' logs, if it got no answer."""
         self._writer.finish()
 
     def finish(self) -> bool:

@@ -63,7 +63,6 @@ class DeadLetters(Settings):
     single_writer: bool = False
 
     def target(self, main: DeltaTarget) -> DeltaTarget:
-        """The dead-letter table of a stream's own table, as the target of its own stream."""
         stream = f"{main.stream}-dead-letters" if self.stream is None else self.stream
         return DeltaTarget(
             table=self.table,

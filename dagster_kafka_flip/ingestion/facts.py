@@ -10,13 +10,12 @@ from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.instants import instant, now_ms, utc_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
     from dagster_kafka_flip.ingestion.result import BatchResult, IngestResult, WindowsResult
     from dagster_kafka_flip.source.incident import Incident
-    from dagster_kafka_flip.source.window import PlannedWindow
 
 CHECKPOINT = "kafka/checkpoint"
 """Where the next run continues, for machines."""
@@ -30,13 +29,12 @@ WATERMARK = "kafka/watermark"
 
 # More names would fill a page without adding information.
 _NAMED_PARTITIONS = 20
-_SHOWN_KEPT = 100
 
 
 def stream_facts(result: IngestResult) -> dict[str, Any]:
     """What a run of a stream tells. Unknown values are left out: an unknown number is not 0."""
     plan, merged, before, low = result.plan, result.merged, result.unreported, result.state.watermark
-    return _known(
+    return known(
         {
             "kafka/idle": result.is_idle,
             **_of_commits(
@@ -75,7 +73,7 @@ def stream_facts(result: IngestResult) -> dict[str, Any]:
 
 
 def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
-    return _known(
+    return known(
         {
             **_of_commits(
                 results,
@@ -91,34 +89,9 @@ def windows_facts(results: Sequence[WindowsResult]) -> dict[str, Any]:
     )
 
 
-def window_facts(
-    result: WindowsResult, planned: PlannedWindow, topics: Collection[str] | None = None
-) -> dict[str, Any]:
-    splits = [split for split in planned.splits if topics is None or split.topic_partition.topic in topics]
-    kept = [str(tp) for tp in result.kept if topics is None or tp.topic in topics]
-    # Late records are only counted for all topics together.
-    is_all = topics is None or {split.topic_partition.topic for split in planned.splits} <= set(topics)
-    return _known(
-        {
-            "kafka/window_start": moment(planned.window.start_ms),
-            "kafka/window_end": moment(planned.window.stop_ms),
-            "kafka/complete": planned.is_complete,
-            "kafka/offsets": sum(split.offset_span for split in splits),
-            "kafka/kept_topic_partitions": kept[:_SHOWN_KEPT],
-            "kafka/late_records": result.late_records(planned) if is_all else None,
-            # All records up to the window's end are in the table, except those beyond the maximum lateness.
-            WATERMARK: moment(planned.window.stop_ms) if planned.is_complete else None,
-        }
-    )
-
-
 def moment(milliseconds: int | None) -> datetime | str | None:
     """A time; as text if out of range, as from a producer that writes microseconds."""
     return None if milliseconds is None else utc_time(milliseconds) or instant(milliseconds)
-
-
-def per_second(records: int, seconds: float) -> float:
-    return round(records / seconds, 3) if seconds > 0 else 0.0
 
 
 def incidents(results: Sequence[WindowsResult]) -> tuple[Incident, ...]:
@@ -143,7 +116,7 @@ def unknown(results: Sequence[WindowsResult]) -> str | None:
     return next((why for result in results if (why := result.observed.unknown) is not None), None)
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != []}
 
 
@@ -159,7 +132,7 @@ def _of_commits(
     commits = [part.committed for part in parts if part.committed is not None]
     records = total(part.observed.records for part in parts)
     writing = sum(part.read_and_write_seconds for part in parts)
-    confirming = sum(part.confirm_seconds for part in parts)
+    confirming = sum(commit.confirm_seconds for commit in commits)
     return {
         "kafka/records_read": records,
         "kafka/bytes_read": total(part.observed.bytes for part in parts),
@@ -175,7 +148,7 @@ def _of_commits(
         "seconds/read_and_write": round(writing, 3) if parts else None,
         "seconds/commit": round(confirming, 3) if parts else None,
         "seconds/total": round(planning + (starting or 0) + writing + confirming, 3),
-        "kafka/records_per_second": per_second(records, writing) if records else None,
+        "kafka/records_per_second": round(records / writing, 3) if records and writing > 0 else None,
     }
 
 

@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import first_few, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.changes import ChangeColumns, same_key
@@ -176,15 +177,7 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    return ChangeColumns(
-        topic=columns.name("topic"),
-        partition=columns.name("partition"),
-        offset=columns.name("offset"),
-        deleted=columns.name("deleted"),
-        timestamp=columns.name("timestamp"),
-        unavailable=columns.name("unavailable"),
-        previous_key=columns.name("previous_key"),
-    )
+    return ChangeColumns(*map(columns.name, ChangeColumns._fields))
 
 
 def with_tombstones(records: DataFrame) -> DataFrame:
@@ -205,7 +198,6 @@ def change_rows(
     A tombstone's value has no columns to take the key from. If the decoded key is a STRUCT with a field of the same
     name, it is taken from there; so it is from a key that is not decoded, if the value's format can.
     """
-    from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
     deleted, changelog = decoder.columns.name("deleted"), decoder.changelog
@@ -253,8 +245,6 @@ def _check_no_field_is_taken(
 
 
 def _key(decoder: Decoder, key: Sequence[str]) -> Column:
-    from pyspark.sql import functions as f
-
     changelog = decoder.changelog
     if changelog is not None and isinstance(decoder.key_format, RawFormat) and changelog.key_fields(key):
         # Other records have their key in their value.

@@ -12,13 +12,13 @@ import json
 import threading
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, Observation
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.decode import Decoder
     from dagster_kafka_flip.formats.fields import FieldsSeen, FieldWatch
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # Each watched topic partition costs an expression for every record; beyond this the watermark costs too much.
 MAX_WATCHED_PARTITIONS = 256
@@ -113,7 +114,7 @@ def observed_by_write(watch: BatchObservation, rows: int | None) -> Observed:
         return Observed.nothing(f"Spark's count of them can't be read: {error_summary(error)}")
 
 
-def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Observed) -> None:
+def log_observed(log: Log, observed: Observed) -> None:
     """Logs why counts of a batch are unknown, what did not land, and whether the schema seems not to fit the batch."""
     if observed.unknown is not None:
         log.warning(
@@ -130,11 +131,9 @@ def log_observed(log: logging.Logger | logging.LoggerAdapter[Any], observed: Obs
         )
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """The records of a batch that a query counted."""
+class Coverage(NamedTuple):
+    """Why a query has not counted all records of a batch, if so, and whether it may be the write."""
 
-    records: int
     unknown: str | None
     is_of_the_write: bool
 
@@ -176,9 +175,6 @@ class WholeBatch:
         self._asked_at = None if asked is None else int(asked[0])
 
     def metrics(self) -> list[Column]:
-        """Returns the metrics to observe, on records with Kafka's own column names."""
-        from pyspark.sql import functions as f
-
         return [
             f.count(f.lit(1)).alias(COUNTED),
             f.sum(f.col("offset").bitwiseAND(f.lit(_LOW_BITS))).alias("offsets"),
@@ -190,7 +186,7 @@ class WholeBatch:
     def coverage(self, answer: Mapping[str, Any]) -> Coverage | None:
         """Returns which records were counted; None if nothing is known."""
         if not self._splits:
-            return Coverage(0, None, is_of_the_write=True)
+            return Coverage(None, is_of_the_write=True)
         if COUNTED not in answer:
             return None
         counted, span = int(answer[COUNTED]), sum(split.offset_span for split in self._splits)
@@ -198,21 +194,19 @@ class WholeBatch:
         is_of_the_write = self._asked_at is None or (planned_at is not None and int(planned_at) > self._asked_at)
         is_all = counted == span and (answer["offsets"] or 0) == sum(map(_low_bits, self._splits))
         if is_all or (counted < span and self._asked_at is None):
-            return Coverage(counted, None, is_of_the_write=is_of_the_write)
-        return Coverage(counted, self._doubt(counted, span, is_of_the_write=is_of_the_write), is_of_the_write)
-
-    def _doubt(self, counted: int, span: int, *, is_of_the_write: bool) -> str:
-        if not is_of_the_write:
-            return (
-                f"the transform queried its records, so Spark counted {counted} of the batch's {span} offsets for "
-                "that query and none for the write"
-            )
-        if counted >= span:
-            return f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
-        return (
+            return Coverage(None, is_of_the_write)
+        doubt = (
             f"the write read {counted} records in {span} offsets: either the log has gaps (transactions, compaction), "
             "or the transform left some records unread"
         )
+        if not is_of_the_write:
+            doubt = (
+                f"the transform queried its records, so Spark counted {counted} of the batch's {span} offsets for "
+                "that query and none for the write"
+            )
+        elif counted >= span:
+            doubt = f"Spark counted {counted} records in {span} offsets: it read some of them more than once"
+        return Coverage(doubt, is_of_the_write)
 
 
 def _low_bits(split: KafkaPartitionSplit) -> int:
@@ -248,8 +242,6 @@ class BatchObservation:
         self, records: DataFrame, decoder: Decoder, carry: Iterable[str] = (), *, keyed: bool = False
     ) -> DataFrame:
         """What `decoder.finish` needs of records that `decoder` stages, observed when they run."""
-        from pyspark.sql import functions as f
-
         size = f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))
         self._can_reject = decoder.can_reject
         if not self._can_reject:
@@ -271,8 +263,6 @@ class BatchObservation:
         )
 
     def _of_records(self, size: Column) -> list[Column]:
-        from pyspark.sql import functions as f
-
         watched = self._watched or []
         of_one_topic = len({topic for topic, _ in watched}) == 1
         highest: list[Column] = []

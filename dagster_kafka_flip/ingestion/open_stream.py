@@ -77,7 +77,7 @@ class OpenStream:
         self._commits = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
         begun = time.monotonic()
-        self._table = DeltaTable(session, spec.target, context.tolerated, record)
+        self._table = DeltaTable(session, spec.target, context.tolerated)
         self._letters = None
         if spec.dead_letters is not None:
             self._letters = DeadLetterTable(spec, session, context, self._table, spec.dead_letters)
@@ -249,7 +249,6 @@ class OpenStream:
             committed=committed,
             observed=observed,
             read_and_write_seconds=self._writer.seconds - committed.confirm_seconds,
-            confirm_seconds=committed.confirm_seconds,
             incidents=document.incidents,
         )
 
@@ -322,7 +321,6 @@ class OpenStream:
             kept_until=kept_until,
             dead_letters_pending=dead_letters_pending,
             anchor_version=anchor.version,
-            transaction_version=anchor.transaction_version,
             log=location,
         )
         return IngestResult(

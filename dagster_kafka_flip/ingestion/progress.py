@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.runtime.spark_status import records_read
 from dagster_kafka_flip.telemetry.repeatedly import repeatedly
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.ingestion.result import IngestResult
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # The rate is averaged over this many readings, because single ones fluctuate with Spark's updates.
 _READINGS = 6
@@ -83,7 +84,7 @@ def read_watched(
     spark: SparkSession,
     tag: str,
     progress: ReadProgress,
-    log: logging.Logger | logging.LoggerAdapter[Any],
+    log: Log,
     interval_seconds: float = INTERVAL_SECONDS,
     silence_seconds: float = SILENCE_SECONDS,
 ) -> Generator[None, None, None]:

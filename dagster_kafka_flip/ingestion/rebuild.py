@@ -20,9 +20,10 @@ from dagster_kafka_flip.errors import (
     outcome,
 )
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
+from dagster_kafka_flip.ingestion.ingest import run_stream
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.ingestion.stream_run import run_stream
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -66,7 +67,6 @@ class Rebuilt:
     version: int
     rows: int
     state: EnumeratorState
-    transaction_version: int
 
 
 @outcome("Nothing was replaced")
@@ -156,7 +156,7 @@ def rebuild(
     committed, document = done
     _notify(connected, document.state)
     with outcome(is_committed(committed.version)):
-        return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
+        return Rebuilt(committed.version, target.count_rows(), document.state)
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
@@ -280,9 +280,6 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
 
 
 def _check_only_own(table: DeltaTable, offset: str) -> None:
-    """Refuses to remove rows that are not of the stream's records."""
-    from pyspark.sql import functions as f
-
     others = table.rows().where(f.col(quoted(offset)).isNull()).count()
     if others:
         raise ForeignRowsError(

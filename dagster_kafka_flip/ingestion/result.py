@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.formats.fields import merge_fields
-from dagster_kafka_flip.source.incident import lost_offsets, total
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.commit import MergedRows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagster_kafka_flip.formats.fields import FieldsSeen
-    from dagster_kafka_flip.ingestion.observation import Observed, WindowsSeen
+    from dagster_kafka_flip.ingestion.observation import Observed
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.source.split import TopicPartition
@@ -38,15 +38,11 @@ class UnreportedCommits:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """One commit of a run.
+    """One commit of a run: its plan, the number of tasks that read it, and what was met.
 
     Attributes:
-        plan: The plan of the batch.
-        tasks: Number of tasks that read it.
-        committed: The commit in the table's history.
         observed: Metrics of the read, and which are unknown.
         read_and_write_seconds: Seconds for reading, decoding, writing and Delta's commit, with all attempts.
-        confirm_seconds: Seconds for confirming the commit.
         incidents: Tolerated errors that the commit records.
     """
 
@@ -55,7 +51,6 @@ class BatchResult:
     committed: Committed
     observed: Observed
     read_and_write_seconds: float
-    confirm_seconds: float
     incidents: tuple[Incident, ...] = ()
 
 
@@ -118,7 +113,6 @@ class IngestResult(TableResult):
         dead_letters: Number of records written to the dead-letter table, including pending ones of an earlier run; None
             if unknown.
         dead_letter_table: The dead-letter table; None if there is none.
-        incidents: Tolerated errors.
         unreported: Unreported commits of earlier runs; None if there are none.
     """
 
@@ -220,7 +214,7 @@ class IngestResult(TableResult):
     @property
     def lost_offsets(self) -> int | None:
         """Maximum number of lost records in all tolerated errors; None if unknown."""
-        return lost_offsets(self.all_incidents)
+        return total(incident.lost_offsets for incident in self.all_incidents)
 
     @property
     def lag_after(self) -> int:
@@ -237,15 +231,11 @@ class WindowsResult(TableResult):
     """One commit of windows.
 
     Attributes:
-        plan: What was planned.
-        tasks: Number of tasks that read it.
         committed: The commit as the table's history has it; None if there was nothing to read and nothing to replace.
-        observed: Counts of the records, and which of them are unknown.
-        seen: Counts of the windows; None if they are unknown, or if no record can miss its window.
+        observed: Counts of the records and windows, and which of them are unknown.
         rows: Number of each window's rows in the table, by the window's key; if only some topics are landed, of these.
             None if unknown.
         read_and_write_seconds: Time for reading, decoding, writing and Delta's commit, with all attempts.
-        confirm_seconds: Time for confirming the commit.
         can_miss: Whether a record can miss its window; not in a repair.
         rows_by_topic: The same by the window's key and the topic, if only some topics are landed. None if unknown.
         kept: Topic partitions with windows in the table that were not read: their rows stayed.
@@ -255,11 +245,9 @@ class WindowsResult(TableResult):
     tasks: int
     committed: Committed | None
     observed: Observed
-    seen: WindowsSeen | None
     rows: Mapping[str, int] | None
     location: str = field(default="", kw_only=True)
     read_and_write_seconds: float
-    confirm_seconds: float
     can_miss: bool = True
     rows_by_topic: Mapping[tuple[str, str], int] | None = None
     kept: tuple[TopicPartition, ...] = ()
@@ -276,12 +264,11 @@ class WindowsResult(TableResult):
     @property
     def stragglers(self) -> int | None:
         """Records that were read and are in no window, because they came too late or have no time; None if unknown."""
-        if self.seen is None:
+        if (seen := self.observed.windows) is None:
             return None if self.can_miss else 0
-        return self.seen.stragglers + self.seen.timeless
+        return seen.stragglers + seen.timeless
 
     def late_records(self, window: PlannedWindow) -> int | None:
         """Late records of one of its windows that were read nevertheless; None if unknown."""
-        if self.seen is None:
-            return None
-        return self.seen.late.get(self.plan.windows.index(window), 0)
+        seen = self.observed.windows
+        return None if seen is None else seen.late.get(self.plan.windows.index(window), 0)

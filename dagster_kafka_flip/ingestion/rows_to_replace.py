@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -15,10 +15,10 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.incident import tolerate
-from dagster_kafka_flip.table.change_errors import OTHER_TIME, unless
-from dagster_kafka_flip.table.change_errors import place as record_place
+from dagster_kafka_flip.table.change_errors import OTHER_TIME, place, unless
 from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.window_rows import (
     TOPIC_PROPERTY,
@@ -29,12 +29,13 @@ from dagster_kafka_flip.table.window_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
+    from dagster_kafka_flip.ingestion.batch_rows import RunRows
     from dagster_kafka_flip.ingestion.run_spec import RunSpec
-    from dagster_kafka_flip.source.api import SplitEnumeratorContext
+    from dagster_kafka_flip.source.api import SplitAssignment, SplitEnumeratorContext
     from dagster_kafka_flip.source.incident import Incident
     from dagster_kafka_flip.source.window import WindowPlan, Windows
     from dagster_kafka_flip.table.windowed_table import WindowedTable, WindowsState
@@ -56,23 +57,18 @@ class ReplacedRows:
     predicate: str
 
 
+@dataclass
 class RowsToReplace:
     """Finds which rows the windows of one run replace."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        context: SplitEnumeratorContext,
-        table: WindowedTable,
-        rules: Windows,
-        topics: tuple[str, ...] | None,
-    ) -> None:
-        self._target, self._names, self._log = spec.target, spec.decoder.columns, spec.log
-        self._transforms = spec.transform is not None
-        self._context = context
-        self._table = table
-        self._rules = rules
-        self._topics = topics
+    _spec: RunSpec
+    _context: SplitEnumeratorContext
+    _table: WindowedTable
+    _rules: Windows
+    _topics: tuple[str, ...] | None
+
+    def __post_init__(self) -> None:
+        self._target, self._names = self._spec.target, self._spec.decoder.columns
 
     def of(self, before: WindowsState, plan: WindowPlan) -> tuple[ReplacedRows, WindowPlan]:
         """Returns which rows are replaced, and the plan with the errors that are tolerated."""
@@ -99,7 +95,7 @@ class RowsToReplace:
             raise self._missing_columns(scope, needed)
         windows = [planned.window for planned in plan.windows]
         if scope.kept:
-            self._log.warning(
+            self._spec.log.warning(
                 "%s has windows of %s, which this run does not read: their rows are unchanged",
                 self._target,
                 first_of(sorted(scope.kept)),
@@ -171,9 +167,9 @@ class RowsToReplace:
         )
 
     def lost(
-        self, plan: WindowPlan, scoped: ReplacedRows, missing: Callable[[DataFrame, Mapping[str, str]], tuple[int, Any]]
+        self, plan: WindowPlan, scoped: ReplacedRows, read: RunRows, assignment: SplitAssignment
     ) -> tuple[Incident, ...]:
-        """The loss, if it is tolerated, of records that the table has rows of; see `RunRows.missing`."""
+        """The loss, if it is tolerated, of records that the table has rows of."""
         named = {field: self._names.name(field) for field in LOG_FIELDS if field in self._names.fields}
         # Tolerated: these rows are of another log, or their records are known to be gone.
         if (
@@ -183,7 +179,7 @@ class RowsToReplace:
             or (rows := self._table.delta.rows().where(scoped.predicate)).isEmpty()
         ):
             return ()
-        number, first = missing(rows, named)
+        number, first = read.missing(rows, named, assignment, plan, self._rules)
         if not number:
             return ()
         begin, end = plan.windows[0].window, plan.windows[-1].window
@@ -195,31 +191,28 @@ class RowsToReplace:
             "WindowBeyondRetentionError",
         )
         incident = tolerate(error, self._context.tolerated, "The run wrote the remaining records.", lost_offsets=number)
-        log_tolerated(self._log, incident)
+        log_tolerated(self._spec.log, incident)
         return (incident,)
 
     def repaired(self, rows: DataFrame, plan: WindowPlan, predicate: str) -> DataFrame:
         """The rows of a repair. Their query fails on one with another time than before: it would be lost or doubled."""
-        from pyspark.sql import functions as f
-
         is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         columns = self.repaired_columns()
-        is_the_records = not self._transforms and columns["time"] == self._names.name("timestamp")
+        is_the_records = self._spec.transform is None and columns["time"] == self._names.name("timestamp")
         # Tolerated: as in `lost`.
         if is_the_records or _MAY_LOSE & {incident.error for incident in plan.incidents}:
             return rows.where(is_inside)
-        place = {_BEFORE + field: quoted(columns[field]) for field in LOG_FIELDS}
+        named = {_BEFORE + field: columns[field] for field in LOG_FIELDS}
         there = (
             self._table.delta.rows()
             .where(records_predicate(plan.splits, columns))
-            .groupBy(*(f.col(name).alias(before) for before, name in place.items()))
+            .groupBy(*(f.col(quoted(name)).alias(before) for before, name in named.items()))
             .agg(f.every(is_inside).alias(_ALL_INSIDE), f.some(is_inside).alias(_SOME_INSIDE))
         )
         moves = f.when(is_inside, ~f.col(_SOME_INSIDE)).otherwise(f.col(_ALL_INSIDE))
-        record = record_place(*map(f.col, place.values()))
         return (
-            rows.join(there, [rows[name] == there[before] for before, name in place.items()], "left")
-            .where(unless(moves, OTHER_TIME, record, is_inside))
+            rows.join(there, [rows[quoted(name)] == there[before] for before, name in named.items()], "left")
+            .where(unless(moves, OTHER_TIME, place(*named.values()), is_inside))
             .drop(*there.columns)
         )
 
@@ -251,20 +244,5 @@ class RowsToReplace:
             )
 
     def repaired_columns(self) -> dict[str, str]:
-        return {
-            "topic": self._names.name("topic"),
-            "partition": self._names.name("partition"),
-            "offset": self._names.name("offset"),
-            "time": self._rules.time_column or self._rules.event_time or self._names.name("timestamp"),
-        }
-
-
-def check_keeps(rows: DataFrame, columns: list[str]) -> None:
-    """Checks that a transform has kept the columns by which the rows to replace are found."""
-    known = {name.lower() for name in rows.columns}
-    for column in columns:
-        if column.lower() not in known:
-            raise ConfigurationError(
-                f"the transform dropped the column {column}, which is needed to find the rows to replace; keep it, "
-                "and group by it in aggregations"
-            )
+        time = self._rules.time_column or self._rules.event_time or self._names.name("timestamp")
+        return {**{field: self._names.name(field) for field in LOG_FIELDS}, "time": time}

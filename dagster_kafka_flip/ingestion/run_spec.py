@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
@@ -16,7 +16,6 @@ from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.source.split import Position
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
@@ -47,7 +47,7 @@ class RunSpec:
     spark: Callable[[], SparkSession]
     decoder: Decoder
     limits: Limits
-    log: logging.Logger | logging.LoggerAdapter[Any]
+    log: Log
     transform: Callable[[DataFrame], DataFrame] | None = None
     dead_letters: DeadLetters | None = None
     tolerated: frozenset[type[KafkaFlipError]] = frozenset()
@@ -63,7 +63,6 @@ class RunSpec:
         return Metrics({"table": str(self.target), "stream": self.target.stream})
 
     def records(self, spark: SparkSession, assignment: SplitAssignment) -> DataFrame:
-        """The records of an assignment, which may be empty."""
         return no_records(spark) if assignment.plan.is_empty else self.read(self.source, spark, assignment)
 
     def bound(self) -> RunSpec:
@@ -75,9 +74,7 @@ class RunSpec:
 
 def topics_of(source: KafkaSource) -> set[str] | None:
     """The topics of a source; None if only the brokers know them."""
-    if source.topic_pattern is not None:
-        return None
-    return set(source.topics or ()) | {topic_partition.topic for topic_partition in source.partitions or ()}
+    return None if source.topic_pattern is not None else set(source.subscription.named_topics)
 
 
 @dataclass

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import outcome
+from dagster_kafka_flip.ingestion.ingest import StreamRun
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.run_spec import nothing_written
-from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.reader.kafka_reader import read
 from dagster_kafka_flip.telemetry.metrics import RunOutcome, measured_runs
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.offsets import OffsetsInitializer
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, Position, TopicPartition
     from dagster_kafka_flip.table.known_position import KnownPosition
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 class SharedRead:
@@ -83,7 +84,7 @@ def ingest_tables(
     tables: Mapping[str, TableRun],
     *,
     verify_after: timedelta,
-    log: logging.Logger | logging.LoggerAdapter[Any],
+    log: Log,
     starting_offsets: OffsetsInitializer | None = None,
 ) -> TablesResult:
     shared = SharedRead()
@@ -129,9 +130,7 @@ class _OfTable(logging.LoggerAdapter):  # pyright: ignore[reportMissingTypeArgum
 class TablesInStep:
     """Several runs in lockstep."""
 
-    def __init__(
-        self, runs: Mapping[str, StreamRun], shared: SharedRead, log: logging.Logger | logging.LoggerAdapter[Any]
-    ) -> None:
+    def __init__(self, runs: Mapping[str, StreamRun], shared: SharedRead, log: Log) -> None:
         self.failures: dict[str, Exception] = {}
         self._runs = dict(runs)
         self._streams: dict[str, OpenStream] = {}
@@ -150,7 +149,6 @@ class TablesInStep:
                 run.stop_at(self._stop)
 
     def land(self) -> None:
-        """Writes the whole plan, the furthest behind first."""
         while groups := self._groups():
             behind, until = groups[0], None
             if len(groups) > 1:

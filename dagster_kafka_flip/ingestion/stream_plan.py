@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import PositionLostError
 from dagster_kafka_flip.ingestion.dead_letter_settlement import check_nothing_pending
@@ -19,7 +19,6 @@ from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.delta_table import DeltaTable
     from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.target import DeltaTarget
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 @dataclass
@@ -72,7 +72,6 @@ class StreamPlanner:
     _started: KafkaSourceEnumerator | None = None
 
     def close(self) -> None:
-        """Closes the enumerator of the last plan, even if it failed."""
         if self._started is not None:
             self._started.close()
 
@@ -128,16 +127,10 @@ class StreamPlanner:
 
         A plan without splits is also committed in these cases: the table has no position yet (a stream that starts at
         "latest" must not start later next time); Delta will soon remove the commit with the position, because nothing
-        has arrived for long; an error about the table was tolerated (the next run need not tolerate it again); or only
-        a record still had the position.
+        has arrived for long; or an error about the table was tolerated (the next run need not tolerate it again).
         """
         anchor = planned.anchor
-        if (
-            anchor.state is None
-            or anchor.incidents
-            or anchor.is_recorded
-            or not planned.plan.changes_nothing(anchor.state)
-        ):
+        if anchor.state is None or anchor.incidents or not planned.plan.changes_nothing(anchor.state):
             return True
         kept_until = self._table.kept_until(anchor)
         if kept_until is None or instants.now() < kept_until:
@@ -203,8 +196,8 @@ class StreamPlanner:
     def _may_have_another_log(self, last: Anchor) -> bool:
         """If the log changed between plan and read, and the run died before it asked: tolerated, records land twice."""
         reported = self._reported
-        # After a RESTORE there is no transaction version: the last commit may be gone.
-        if reported is None or last.document is None or last.transaction_version is None or last.document.reason:
+        # After a RESTORE the last commit may be gone.
+        if reported is None or last.document is None or last.is_restored or last.document.reason:
             return False
         # Versions start again at 0 if the table was recreated.
         return last.version != self.told and not last.version <= reported <= last.table_version
@@ -305,11 +298,7 @@ def check_nothing_is_skipped(
 
 
 def find_unreported(
-    table: DeltaTable,
-    target: DeltaTarget,
-    anchor: Anchor,
-    reported: int,
-    log: logging.Logger | logging.LoggerAdapter[Any],
+    table: DeltaTable, target: DeltaTarget, anchor: Anchor, reported: int, log: Log
 ) -> UnreportedCommits | None:
     # Versions start again at 0 if the table was recreated.
     reported = reported if reported <= anchor.table_version else -1

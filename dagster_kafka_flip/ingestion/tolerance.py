@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.errors import (
@@ -26,10 +26,10 @@ from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.settings.names import near_names
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Iterable
 
     from dagster_kafka_flip.source.incident import Incident
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 NO_RECORDS_LOST = "no_records_lost"
 ALL_TOPICS_EXIST = "all_topics_exist"
@@ -90,14 +90,14 @@ def named_errors(names: Iterable[str]) -> list[type[KafkaFlipError]]:
     return found
 
 
-def log_tolerated(log: logging.Logger | logging.LoggerAdapter[Any], incident: Incident) -> None:
+def log_tolerated(log: Log, incident: Incident) -> None:
     log.warning("tolerated %s: %s", incident.error, incident.message)
 
 
 class Incidents:
     """The errors that a run tolerated, in the order in which it met them."""
 
-    def __init__(self, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         # By text: a repeated plan finds the same ones again.
         self._met: dict[str, Incident] = {}

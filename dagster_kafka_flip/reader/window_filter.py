@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime import spark_functions as f
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,6 @@ CARRIED = {name: f"_dagster_kafka_flip_{name}" for name in LOG_FIELDS}
 
 def event_time(records: DataFrame, column: str) -> Column:
     """The column of decoded records that tells their windows."""
-    from pyspark.sql import functions as f
-
     types = {field.name.lower(): field.dataType.simpleString() for field in records.schema.fields}
     kind = types.get(column.lower())
     if kind != "timestamp":
@@ -65,13 +64,10 @@ class WindowFilter:
 
     @property
     def is_by_value(self) -> bool:
-        """Whether the window depends on the decoded value."""
         return self._event_time is not None
 
     def number(self, records: DataFrame) -> DataFrame:
         """Adds each record's window number, null if in none, and flags. If `is_by_value`, the records are decoded."""
-        from pyspark.sql import functions as f
-
         topic, partition, offset = (f.col(CARRIED[name] if self.is_by_value else name) for name in LOG_FIELDS)
         log = self._partitions.number(topic, partition)
         time = f.unix_millis(self._time(records))
@@ -104,8 +100,6 @@ class WindowFilter:
 
     def metrics(self) -> list[Column]:
         """Metrics to observe on numbered records: late ones by window, stragglers, and records without a timestamp."""
-        from pyspark.sql import functions as f
-
         late = f.when(f.col(_LATE), f.col(WINDOW))
         return [
             # Exact for every value, as long as there are no more values than steps.
@@ -119,16 +113,12 @@ class WindowFilter:
 
     def labelled(self, rows: DataFrame, column: str) -> DataFrame:
         """Rows with the key of their window instead of its number."""
-        from pyspark.sql import functions as f
-
         check_free(rows, column)
         keys = f.from_json(f.lit(json.dumps([window.key for window in self._windows])), "array<string>")
         key = f.lit(self._windows[0].key) if len(self._windows) == 1 else f.get(keys, f.col(WINDOW))
         return rows.withColumn(column, key).drop(WINDOW, *CARRIED.values())
 
     def _time(self, records: DataFrame) -> Column:
-        from pyspark.sql import functions as f
-
         return f.col("timestamp") if self._event_time is None else event_time(records, self._event_time)
 
 
@@ -142,8 +132,6 @@ class _PartitionNumbers:
             known.append(number)
 
     def number(self, topic: Column, partition: Column) -> Column:
-        from pyspark.sql import functions as f
-
         (first, *_), *_ = self._topics.items()
         if list(self._topics) == [first] and self._topics[first] == list(range(len(self._topics[first]))):
             return partition
@@ -155,16 +143,12 @@ class _PartitionNumbers:
 
 
 def _constant(positions: Sequence[Position], partitions: _PartitionNumbers) -> Column:
-    from pyspark.sql import functions as f
-
     numbers = [position[tp] for tp in partitions.order for position in positions]
     return f.from_json(f.lit(json.dumps(numbers)), "array<bigint>")
 
 
 def _step(time: Column, windows: Sequence[Window]) -> Column:
     """The number of the window that contains a timestamp, for consecutive windows."""
-    from pyspark.sql import functions as f
-
     first, last = windows[0].start_ms, windows[-1].stop_ms
     inside = (time >= first) & (time < last)
     if len(windows) == 1:

@@ -1,4 +1,4 @@
-"""Whether a Spark Connect server does the work, and what to do when it has ended."""
+"""Whether a Spark Connect server does the work, what to do when it has ended, and queries that Spark may not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import error_text
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def is_remote(of: SparkSession | DataFrame) -> bool:
@@ -112,6 +112,19 @@ def kept_rows(rows: DataFrame) -> DataFrame:
     command = Checkpoint(child=plan, local=True, eager=True, storage_level=StorageLevel.DISK_ONLY).command(client)
     _, properties, _ = client.execute_command(command, plan.observations)
     return properties["checkpoint_command_result"]
+
+
+def unskippable(rows: DataFrame, check: Column) -> DataFrame:
+    """The rows, each checked by a condition that is true or fails, before or after whatever else is done with them.
+
+    A later filter would become part of the condition, and what Spark concludes from it (`flight = 1`: flight is not
+    null) is evaluated first: a row without a flight would go unchecked. Below a join, rows would be checked that it
+    drops. Spark neither combines nor moves a filter that it takes for nondeterministic, as it does the number of a
+    task's partition.
+    """
+    from pyspark.sql import functions as f
+
+    return rows.where(f.when(check, f.spark_partition_id() >= 0))
 
 
 _SETTING = "spark.dagsterKafkaFlip.files"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 SESSION_ZONE = "spark.sql.session.timeZone"
-UTC_ZONES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 
 # Each read of Kafka has its own group, so Spark never reuses a cached consumer; each caches prefetched records, which
 # after some runs in one session would fill the heap.

@@ -13,7 +13,7 @@ import confluent_kafka
 from dagster_kafka_flip.errors import SinkFencedError
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
-from dagster_kafka_flip.source.client_errors import BrokerErrors
+from dagster_kafka_flip.source.cluster_client import BrokerErrors
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:

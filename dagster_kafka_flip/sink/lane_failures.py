@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.errors import KafkaFlipError
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.source.client_errors import BrokerErrors
+    from dagster_kafka_flip.source.cluster_client import BrokerErrors
     from dagster_kafka_flip.source.connection import KafkaConnection
 
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})

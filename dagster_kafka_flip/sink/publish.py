@@ -23,8 +23,8 @@ from dagster_kafka_flip.sink.table_versions import TableVersions, local_version,
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.plan import Limits
+from dagster_kafka_flip.table.interruptible import retried
 from dagster_kafka_flip.table.local_log import commits_between
-from dagster_kafka_flip.table.retries import retried
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import Metrics, measured_run
 
@@ -58,7 +58,7 @@ def publish(
         sink: The topic, the guarantee, and how a row becomes a record.
         spark: Returns a Spark session; only called if something may be new.
         connection: Kafka connection.
-        limits: Limits of transactions and runs, in rows and bytes. `spread` has no effect. Default: half of the sink's
+        limits: Limits of transactions and runs, in rows and bytes. Default: half of the sink's
             transaction_timeout limits a transaction.
         known: `known` of the last run's result: if the sink's progress is behind it, the run fails instead of
             publishing again. Default: only the progress topic counts.

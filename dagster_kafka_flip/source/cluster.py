@@ -14,8 +14,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from dagster_kafka_flip.errors import ClusterRequestError, GroupCommitError, TopicNotFoundError
 from dagster_kafka_flip.settings.names import counted, first_few
-from dagster_kafka_flip.source.client_errors import REFUSED_RIGHTS, Asked, TransientError
-from dagster_kafka_flip.source.cluster_client import FIRST_ATTEMPT_SECONDS, ClusterClient, until_answered
+from dagster_kafka_flip.source.cluster_client import (
+    FIRST_ATTEMPT_SECONDS,
+    REFUSED_RIGHTS,
+    Asked,
+    ClusterClient,
+    TransientError,
+    until_answered,
+)
 from dagster_kafka_flip.source.instants import LAST_TIMESTAMP_MS
 from dagster_kafka_flip.source.split import (
     READ_COMMITTED,
@@ -193,7 +199,6 @@ class KafkaCluster(ClusterClient):
 
     @until_answered
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
-        """Creates a topic, and waits until it has leaders."""
         asked = Asked(f"the creation of the topic {topic}", "CREATE", topic)
         new = NewTopic(topic, partitions, replicas, config=dict(settings))
         (future,) = self._client.create_topics([new], request_timeout=self._attempt_seconds).values()

@@ -102,7 +102,6 @@ class KafkaConnection(Settings):
         return dict(properties)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Checks rules that involve several fields."""
         del context
         self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):

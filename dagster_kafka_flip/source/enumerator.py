@@ -6,7 +6,7 @@ depend on the number of topic partitions. No record is read before all offsets a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -17,29 +17,26 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.source.alignment import align, cuts_by_time
-from dagster_kafka_flip.source.broken_logs import (
+from dagster_kafka_flip.source.identity import (
     broken_logs,
+    check_cluster,
     check_not_cut,
     check_planned,
-    goes_on,
-    others_affected,
-    restart,
-)
-from dagster_kafka_flip.source.identity import (
-    check_cluster,
     check_same_logs,
     check_topics,
     found_topics,
+    goes_on,
+    others_affected,
     recreated_error,
     recreated_topics,
+    restart,
     topic_ids_of,
 )
 from dagster_kafka_flip.source.incident import Tolerance
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
-from dagster_kafka_flip.source.log import Log, Times
+from dagster_kafka_flip.source.log import Log, align
 from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
-from dagster_kafka_flip.source.plan import ReadPlan, Spread
+from dagster_kafka_flip.source.plan import ReadPlan
 from dagster_kafka_flip.source.split import RecordSearch, splits_between
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.subscription import Subscription, get_partition_change
@@ -91,13 +88,11 @@ class Enumerator:
         self._context = context
 
     def discover(self) -> None:
-        """Checks that the topics exist."""
         found_topics(self._source.subscription, self._cluster, Tolerance(self._context.tolerated))
 
     def check_same_logs(self, state: EnumeratorState, read: Collection[TopicPartition]) -> None:
         """Checks that what was read up to a state's position came from the state's logs."""
-        there = check_same_logs(self._cluster, state, read)
-        stops = {tp: state.position[tp] for tp in read if tp in there}
+        stops = check_same_logs(self._cluster, state, read)
         check_not_cut(self._cluster, self._source.isolation_level, state, stops)
 
     def close(self) -> None:
@@ -149,16 +144,9 @@ class KafkaSourceEnumerator(Enumerator):
         left = self._left
         if left is None:
             return None
-        batch = self._batch(left.before(until) if until else left, limits)
+        batch = (left.before(until) if until else left).take(limits.max_offsets(self._context.record_bytes))
         self._left, self._state = left.continued_at(batch.state.position), batch.state
         return self._context.assignment(batch)
-
-    def _batch(self, plan: ReadPlan, limits: Limits) -> ReadPlan:
-        most = limits.max_offsets(self._context.record_bytes)
-        if most is not None and plan.offset_span > most and limits.spread is Spread.TIME:
-            times = Times(self._cluster, self._source.isolation_level)
-            return plan.cut_at(cuts_by_time(plan.splits, most, times))
-        return plan.take(most)
 
     def snapshot_state(self) -> EnumeratorState | None:
         """State of the stream once all assigned splits are committed; None before the first `start`."""
@@ -171,9 +159,7 @@ class KafkaSourceEnumerator(Enumerator):
 
     def replay(self, splits: Iterable[KafkaPartitionSplit]) -> SplitAssignment:
         """Assigns given splits exactly as they were planned before; the enumerator's own state does not change."""
-        return self._context.assignment(self.plan_exactly(tuple(sorted(splits))))
-
-    def plan_exactly(self, splits: tuple[KafkaPartitionSplit, ...]) -> ReadPlan:
+        splits = tuple(splits)
         starts = {split.topic_partition: split.starting_offset for split in splits}
         stops = {split.topic_partition: split.stopping_offset for split in splits}
         if len(starts) != len(splits):
@@ -191,13 +177,14 @@ class KafkaSourceEnumerator(Enumerator):
             subscription.describe(self._cluster)
         log = Log(self._cluster, list(starts), self._source.isolation_level)
         check_planned(starts, stops, log.cut_offsets(stops, state.leader_epochs), log)
-        return ReadPlan(
+        plan = ReadPlan(
             state=EnumeratorState(stops, cluster_id, topic_ids_of(topics), leader_epochs=log.leader_epochs),
             beginning_offsets=log.beginning_offsets(starts),
             end_offsets=log.end_offsets(starts),
             high_watermarks=log.high_watermarks,
             starting_position=starts,
         )
+        return self._context.assignment(plan)
 
     def notify_checkpoint_complete(self) -> None:
         """Commits the position to the consumer group if the source has `commit_offsets`."""
@@ -384,3 +371,79 @@ def _check_named_partitions(initializer: OffsetsInitializer, log: Log) -> None:
         if tp not in log:
             msg = f"the offsets name {tp}, which does not exist; correct the topic or the partition number"
             raise TopicNotFoundError(msg)
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """Result of the comparison."""
+
+    # None if unknown.
+    cluster_id: str | None
+    # Number of the source's existing topics.
+    topics: int
+    # Offsets between the position and the end offset, for each topic partition with an unchanged log.
+    lag: Mapping[TopicPartition, int]
+    # Of these, offsets between the position and the log start: deleted before they were read.
+    lost: Mapping[TopicPartition, int]
+    # Of these, offsets between the log end and the position after it: the log was truncated.
+    beyond: Mapping[TopicPartition, int]
+    # Errors for logs that changed or do not exist.
+    changed: tuple[KafkaFlipError, ...]
+    # Offsets between the end offset and the high watermark that an open transaction holds back.
+    held_back: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    # Topic partitions of the position that no longer exist; they are not in the lag.
+    gone: tuple[TopicPartition, ...] = ()
+
+    # The end offset of each of these topic partitions, and the ids of the topics.
+    end: Mapping[TopicPartition, int] = field(default_factory=dict["TopicPartition", int])
+    topic_ids: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
+
+
+def log_status(source: ReadSettings, cluster: KafkaCluster, state: EnumeratorState) -> LogStatus:
+    cluster_id = cluster.cluster_id()
+    changed: list[KafkaFlipError] = []
+    try:
+        topics = source.subscription.describe(cluster, skip_missing=True)
+    except TopicNotFoundError as error:
+        topics = {}
+        changed.append(error)
+    missing = source.subscription.missing(topics)
+    if missing:
+        msg = f"{', '.join(missing)}: topic does not exist, or this client may not describe it"
+        changed.append(TopicNotFoundError(msg))
+    try:
+        check_cluster(state, cluster_id)
+    except ClusterChangedError as error:
+        return LogStatus(cluster_id, len(topics), {}, {}, {}, (*changed, error))
+    others = recreated_topics(state, topics, source.subscription)
+    partitions = [tp for topic in topics.values() if topic.name not in others for tp in topic.partitions]
+    there = {tp for topic in topics.values() for tp in topic.partitions}
+    changed += others.values()
+    gone = tuple(
+        tp
+        for tp in sorted(state.position)
+        if tp not in there and tp.topic not in others and source.subscription.may_read(tp)
+    )
+    if not partitions:
+        return LogStatus(cluster_id, len(topics), {}, {}, {}, tuple(changed), {}, gone)
+    log = Log(cluster, partitions, source.isolation_level)
+    begin, end, highest = log.beginning_offsets(partitions), log.end_offsets(partitions), log.high_watermarks
+    # Topic partitions discovered later are read from the beginning.
+    at = {tp: state.position.get(tp, begin[tp]) for tp in sorted(partitions)}
+    return LogStatus(
+        cluster_id,
+        len(topics),
+        lag={tp: max(0, end[tp] - max(position, begin[tp])) for tp, position in at.items()},
+        lost={tp: begin[tp] - position for tp, position in at.items() if position < begin[tp]},
+        beyond={tp: position - highest[tp] for tp, position in at.items() if position > highest[tp]},
+        changed=tuple(changed),
+        # Only unread offsets; the position may be after the start of a later transaction.
+        held_back={tp: held for tp, position in at.items() if (held := highest[tp] - max(end[tp], position)) > 0},
+        gone=gone,
+        end=end,
+        topic_ids={each.name: each.topic_id for each in topics.values() if each.topic_id},
+    )

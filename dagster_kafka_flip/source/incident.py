@@ -61,7 +61,6 @@ class Tolerance:
         self.tolerated = tolerated
 
     def take(self) -> tuple[Incident, ...]:
-        """The tolerated ones since the last call."""
         incidents, self.incidents = tuple(self.incidents), []
         return incidents
 
@@ -69,7 +68,3 @@ class Tolerance:
         incident = tolerate(error, self.tolerated, continuation, lost_offsets=lost_offsets)
         self.incidents.append(incident)
         return incident
-
-
-def lost_offsets(incidents: Iterable[Incident]) -> int | None:
-    return total(incident.lost_offsets for incident in incidents)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
 LARGE_RECORD = 1024 * 1024
 
 
-class Spread(enum.Enum):
-    """How a limited batch is distributed over the topic partitions."""
-
-    BACKLOG = "backlog"
-    """In proportion to each backlog, so that all topic partitions reach their end together."""
-
-    TIME = "time"
-    """Up to the same record timestamp on each, so that event time advances evenly."""
-
-
 class Limits(Settings):
     """Limits of batches and runs; None is no limit.
 
@@ -42,13 +31,11 @@ class Limits(Settings):
         max_bytes_per_batch: Approximate maximum number of bytes of keys and values in one commit: by the average of the
             batch before, or else 1 MiB for each record.
         max_batches: Maximum number of commits in one run.
-        spread: How a batch is distributed over the topic partitions. Default: in proportion to their backlog.
     """
 
     max_records_per_batch: int | None = Field(default=None, ge=1)
     max_bytes_per_batch: int | None = Field(default=None, ge=1)
     max_batches: int | None = Field(default=None, ge=1)
-    spread: Spread = Spread.BACKLOG
 
     def max_offsets(self, record_bytes: float | None) -> int | None:
         """Maximum number of offsets in a batch, at least 1 so that a run makes progress. None for no limit."""
@@ -68,13 +55,10 @@ class ReadPlan:
         state: The stream's state after the read.
         end_offsets: End offset of each topic partition for the source's isolation level.
         high_watermarks: High watermark of each topic partition; above the end offset while a transaction is open.
-        starting_position: The position before the read.
         discovered: New topic partitions of a stream that already has a position.
         removed: Topic partitions of the position that no longer exist or are no longer in the source.
         paused: Number of offsets of each topic partition that a later run reads, because they are ahead of the slowest
             by more than the source's maximum drift.
-        starting_watermark: The watermark of the state before the read.
-        incidents: Tolerated errors.
         beginning_offsets: Log start offset of each existing topic partition, if the source provides it.
         cut_off: Where logs were cut off before the furthest position; None if unknown.
     """
@@ -98,7 +82,6 @@ class ReadPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
         return not self.splits
 
     def changes_nothing(self, state: EnumeratorState) -> bool:
@@ -134,7 +117,6 @@ class ReadPlan:
 
     @property
     def starting_state(self) -> EnumeratorState:
-        """The stream's state before the read."""
         return replace(self.state, position=self.starting_position, watermark=self.starting_watermark)
 
     def take(self, max_offsets: int | None) -> ReadPlan:

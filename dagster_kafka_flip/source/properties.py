@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from dagster_kafka_flip.settings.names import meant_by
+from dagster_kafka_flip.settings.names import listed, meant_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +32,6 @@ CLIENT_OF_FIELD = {
 """The fields with settings, in sources and connections, and the client of each."""
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _LIBRDKAFKA_ALIASES: Mapping[str, str] = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
@@ -49,19 +45,19 @@ _LIBRDKAFKA_ALIASES: Mapping[str, str] = {
 #   sasl.kerberos.min.time.before.relogin (a thread's sleep, kinit's interval), ssl.cipher.suites (names of
 #   the JDK, of OpenSSL), ssl.keystore.* (any type, PKCS#12);
 # - metadata.recovery.*, which only matters to long-lived clients, and which librdkafka 2.6 does not support.
-_SAME_TO_BOTH = _names(
+_SAME_TO_BOTH = listed(
     """
-    client.dns.lookup connections.max.idle.ms enable.metrics.push reconnect.backoff.max.ms reconnect.backoff.ms
-    retry.backoff.max.ms retry.backoff.ms sasl.kerberos.service.name sasl.oauthbearer.assertion.algorithm
-    sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
-    sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
-    sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
-    sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
-    sasl.oauthbearer.scope sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-    socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm
+    client.dns.lookup, connections.max.idle.ms, enable.metrics.push, reconnect.backoff.max.ms, reconnect.backoff.ms,
+    retry.backoff.max.ms, retry.backoff.ms, sasl.kerberos.service.name, sasl.oauthbearer.assertion.algorithm,
+    sasl.oauthbearer.assertion.claim.aud, sasl.oauthbearer.assertion.claim.exp.seconds,
+    sasl.oauthbearer.assertion.claim.iss, sasl.oauthbearer.assertion.claim.jti.include,
+    sasl.oauthbearer.assertion.claim.nbf.seconds, sasl.oauthbearer.assertion.claim.sub,
+    sasl.oauthbearer.assertion.file, sasl.oauthbearer.assertion.private.key.file,
+    sasl.oauthbearer.assertion.private.key.passphrase, sasl.oauthbearer.scope, sasl.oauthbearer.sub.claim.name,
+    sasl.oauthbearer.token.endpoint.url, socket.connection.setup.timeout.ms, ssl.endpoint.identification.algorithm
     """
 )
-_FETCHING = _names("check.crcs fetch.max.bytes fetch.min.bytes max.partition.fetch.bytes")
+_FETCHING = frozenset({"check.crcs", "fetch.max.bytes", "fetch.min.bytes", "max.partition.fetch.bytes"})
 _TRANSLATIONS: Mapping[str, str] = {
     **{name: name for name in sorted(_SAME_TO_BOTH)},
     # librdkafka also has a metadata.max.age.ms: how long it trusts its metadata.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dagster_kafka_flip.source.split import KafkaPartitionSplit, LogEnd
 
-_GROUPLESS = {
+_ASSIGNED = {
     # librdkafka requires a group name, and looks up the group's coordinator even for a consumer that never joins.
     "group.id": "dagster-kafka-flip-reading",
     "enable.auto.commit": False,
@@ -50,7 +50,7 @@ class ReadFailedError(Exception):
 
 def _consumer(config: Mapping[str, Any], settings: Mapping[str, int]) -> confluent_kafka.Consumer:
     """A consumer that needs no ACL on a group."""
-    return confluent_kafka.Consumer({**config, **_GROUPLESS, **settings})
+    return confluent_kafka.Consumer({**config, **_ASSIGNED, **settings})
 
 
 def _at(
@@ -62,7 +62,6 @@ def _at(
 def _awaited_message(
     consumer: confluent_kafka.Consumer, deadline: float, wanted: Collection[TopicPartition]
 ) -> tuple[TopicPartition, confluent_kafka.Message]:
-    """Returns the next message, a record or the end of a log."""
     while True:
         message = consumer.poll(max(0.0, deadline - time.monotonic()))
         tp = None if message is None else TopicPartition(message.topic() or "", message.partition() or 0)

@@ -77,7 +77,6 @@ class KafkaPartitionSplit:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the split has no offset."""
         return self.offset_span == 0
 
     def within(self, offset: int | None) -> int:

@@ -78,7 +78,6 @@ class EnumeratorState:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> EnumeratorState:
-        """Reads the result of `to_json`."""
         _checked(document, "the position")
         return cls(
             position=position_from_json(document["position"]),

@@ -163,7 +163,6 @@ class Windows(Settings):
 
     @property
     def lateness_ms(self) -> int | None:
-        """The maximum lateness in milliseconds; None for no limit."""
         return None if self.max_lateness is None else self.max_lateness // timedelta(milliseconds=1)
 
 

@@ -21,13 +21,14 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source import instants
-from dagster_kafka_flip.source.broken_logs import broken_logs, others_affected
 from dagster_kafka_flip.source.enumerator import Enumerator
 from dagster_kafka_flip.source.identity import (
+    broken_logs,
     check_cluster,
     check_topics,
     found_topics,
     is_same_log,
+    others_affected,
     recreated_topics,
     topic_ids_of,
 )

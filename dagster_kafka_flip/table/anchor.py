@@ -38,8 +38,8 @@ class Anchor:
 
     `version` is the fence: the next commit's transaction version. `table_version` and `table_rows` are those of the
     look-up, and the other streams are those that it met. `routed` is the last batch with a dead-letter route.
-    `is_recorded`: the position is of a record, and must be committed again. `undone_start` is the state in which the
-    stream's first commit began, if a RESTORE has undone all of them.
+    `is_restored`: a RESTORE came after the document's commit. `undone_start` is the state in which the stream's first
+    commit began, if a RESTORE has undone all of them.
     """
 
     table_version: int
@@ -51,8 +51,7 @@ class Anchor:
     document: CommitDocument | None = None
     routed: RoutedBatch | None = None
     incidents: tuple[Incident, ...] = ()
-    transaction_version: int | None = None
-    is_recorded: bool = False
+    is_restored: bool = False
     undone_start: EnumeratorState | None = None
     attempt: str | None = None
 
@@ -64,7 +63,6 @@ class Anchor:
             table_rows=committed.table_rows,
             other_streams=self.other_streams,
             committed_ms=instants.now_ms(),
-            transaction_version=self.version,
             attempt=committed.attempt,
         )
 
@@ -76,31 +74,18 @@ def check_doubt(anchor: Anchor) -> None:
         raise LogChangedError(finding, advice, outcome=outcome)
 
 
-def history_lost(table: str, stream: str, oldest: int, instead: str = "") -> PositionLostError:
-    """The error for a position that is in no commit of the history; `instead` is why a record can't replace it."""
-    return PositionLostError(
-        f"the table {table} no longer has the history that holds the position of the stream {stream!r}: its oldest "
-        f"commit is version {oldest}, and it holds no commit of the stream",
-        f"Delta removes commits after delta.logRetentionDuration. {instead}Check the table's last offsets, and set the "
-        f"position: {set_position(table, stream, topics=TOPIC)}",
-    )
-
-
 def find_anchor(
     commits: Iterable[Commit],
     stream: str,
     table: str,
     tolerated: Collection[type[KafkaFlipError]] = (),
-    *,
-    expired: Callable[[int, int], Anchor] | None = None,
     has_rows: Callable[[], bool] | None = None,
 ) -> Anchor:
     """Walks from the newest commit backwards to the one that defines the stream's position.
 
-    `expired` gives the position of a record if history, from the oldest to the newest version, no longer has it and
-    shows no deletion. `has_rows` is asked for a stream without a commit if history has no row counts.
+    `has_rows` is asked for a stream without a commit if history has no row counts.
     """
-    return _Walk(stream, table, tolerated, expired, has_rows).run(iter(commits))
+    return _Walk(stream, table, tolerated, has_rows).run(iter(commits))
 
 
 @dataclass
@@ -108,7 +93,6 @@ class _Walk:
     _stream: str
     _table: str
     _tolerated: Collection[type[KafkaFlipError]]
-    _expired: Callable[[int, int], Anchor] | None
     _has_rows: Callable[[], bool] | None
     _incidents: list[Incident] = field(default_factory=list["Incident"])
     _newest: int | None = None
@@ -153,10 +137,12 @@ class _Walk:
             else:
                 check_restore(commit, self._table)
                 self._pass_over(commit, effect)
-        if self._expired is not None and self._newest is not None and self._restore is None and self._replaced is None:
-            # What the history still has of other streams counts for a recorded position, too.
-            return replace(self._expired(self._oldest, self._newest), other_streams=self._other_streams)
-        raise history_lost(self._table, self._stream, self._oldest)
+        raise PositionLostError(
+            f"the table {self._table} no longer has the history that holds the position of the stream "
+            f"{self._stream!r}: its oldest commit is version {self._oldest}, and it holds no commit of the stream",
+            "Delta removes commits after delta.logRetentionDuration. Check the table's last offsets, and set the "
+            f"position: {set_position(self._table, self._stream, topics=TOPIC)}",
+        )
 
     def _check_repairs(self, commit: Commit) -> None:
         """A repair that was planned before the position went back may have records that the stream will write again."""
@@ -307,8 +293,7 @@ class _Walk:
             committed_ms=None if document is None else commit.timestamp_ms,
             document=document,
             routed=None if document is None else document.routed(commit.version),
-            # A RESTORE keeps the transaction version of a commit that it undid.
-            transaction_version=None if document is None or self._restore is not None else document.anchor_version,
+            is_restored=self._restore is not None,
             incidents=tuple(self._incidents),
             undone_start=self._undone_start() if document is None else None,
             attempt=None if document is None else document.attempt,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import (
     ConfigurationError,
@@ -14,7 +14,8 @@ from dagster_kafka_flip.errors import (
     UnavailableValueError,
     error_text,
 )
-from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,111 +34,88 @@ SAME_ORDER = "same order in two topic partitions"
 UNAVAILABLE = "unavailable value"
 OTHER_TIME = "other time"
 
-# The class, the finding and the advice of each mark. No message shows the key: more people read logs than tables.
-_ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
-    NULL_KEY: (
+
+class _Known(NamedTuple):
+    kind: type[KafkaFlipError]
+    finding: str
+    advice: str
+
+
+# The error of each mark. No message shows the key: more people read logs than tables.
+_ERRORS: Mapping[str, _Known] = {
+    NULL_KEY: _Known(
         NullKeyError,
-        (
-            "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
-            "and offset), or none that fits the column's type, so it is unknown which row of {table} it changes"
-        ),
-        (
-            "If it is a tombstone, take its key from the record's key, with key_format or in the transform, in the "
-            "type that the value has. If it has a value, the value lacks the key: correct the producer, or drop such "
-            "records in the transform"
-        ),
+        "the row of {where} has no value in a column that identifies it ({key}, or the record's topic, partition "
+        "and offset), or none that fits the column's type, so it is unknown which row of {table} it changes",
+        "If it is a tombstone, take its key from the record's key, with key_format or in the transform, in the "
+        "type that the value has. If it has a value, the value lacks the key: correct the producer, or drop such "
+        "records in the transform",
     ),
-    CHANGED_KEY: (
+    CHANGED_KEY: _Known(
         NullKeyError,
-        (
-            "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a key "
-            "column ({key}) by which {table} is partitioned. Delta stores null or another text there, so no later "
-            "change would find the row"
-        ),
+        "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a key "
+        "column ({key}) by which {table} is partitioned. Delta stores null or another text there, so no later "
+        "change would find the row",
         "Drop such records in the transform or give them another key, or partition a new table by another column",
     ),
-    CHANGED_PARTITION: (
+    CHANGED_PARTITION: _Known(
         SchemaMismatchError,
-        (
-            "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a "
-            "partition column of {table}. Delta stores null or another text there"
-        ),
+        "the row of {where} has an empty string, __HIVE_DEFAULT_PARTITION__ or bytes that are not UTF-8 in a "
+        "partition column of {table}. Delta stores null or another text there",
         "Drop or change such rows in the transform, or partition a new table by another column",
     ),
-    NULL_DELETED: (
+    NULL_DELETED: _Known(
         ConfigurationError,
-        (
-            "the transform returns a row of {where} whose kafka_deleted is null, so it is unknown whether it is a "
-            "delete for {table}"
-        ),
+        "the transform returns a row of {where} whose kafka_deleted is null, so it is unknown whether it is a "
+        "delete for {table}",
         "Comparisons with null are null: use coalesce(..., false), and keep true for tombstones",
     ),
-    TWO_ROWS: (
+    TWO_ROWS: _Known(
         KeyOrderUnknownError,
-        (
-            "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
-            "which of them is the row for {table}"
-        ),
+        "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
+        "which of them is the row for {table}",
         "Return only one, or add a column to the key that distinguishes them",
     ),
-    TWO_PARTITIONS: (
+    TWO_PARTITIONS: _Known(
         KeyOrderUnknownError,
-        (
-            "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so it is "
-            "unknown which of them is newer for {table}"
-        ),
-        (
-            "Producers must send all records of a key to one topic partition. Check whether partitions were added to "
-            "the topic, whether two producers partition differently, or whether the table's key is not the records' "
-            "key. Correct it, and read the topic into a new table"
-        ),
+        "{where} have the same key ({key}), and Kafka orders records only within a topic partition, so it is "
+        "unknown which of them is newer for {table}",
+        "Producers must send all records of a key to one topic partition. Check whether partitions were added to "
+        "the topic, whether two producers partition differently, or whether the table's key is not the records' "
+        "key. Correct it, and read the topic into a new table",
     ),
-    SAME_ORDER: (
+    SAME_ORDER: _Known(
         KeyOrderUnknownError,
-        (
-            "{where} have the same key ({key}) and the same value in the column of order_by, and Kafka orders records "
-            "only within a topic partition, so it is unknown which of them is newer for {table}"
-        ),
-        (
-            "In a new table, order by a column that distinguishes them, such as one that the transform computes from "
-            "the value and the topic"
-        ),
+        "{where} have the same key ({key}) and the same value in the column of order_by, and Kafka orders records "
+        "only within a topic partition, so it is unknown which of them is newer for {table}",
+        "In a new table, order by a column that distinguishes them, such as one that the transform computes from "
+        "the value and the topic",
     ),
-    NULL_ORDER: (
+    NULL_ORDER: _Known(
         KeyOrderUnknownError,
-        (
-            "the row of {where} has a null in the column of order_by, so it is unknown whether it is newer than the "
-            "row of its key in {table}"
-        ),
-        (
-            'Fill the column in the transform; a tombstone has only a timestamp: order_by="kafka_timestamp", or '
-            "coalesce(updated_at, kafka_timestamp)"
-        ),
+        "the row of {where} has a null in the column of order_by, so it is unknown whether it is newer than the "
+        "row of its key in {table}",
+        'Fill the column in the transform; a tombstone has only a timestamp: order_by="kafka_timestamp", or '
+        "coalesce(updated_at, kafka_timestamp)",
     ),
-    NULL_TIME: (
+    NULL_TIME: _Known(
         KeyOrderUnknownError,
         "the record {where} has no timestamp, which the mode of {table} needs",
         "Fill kafka_timestamp in the transform, for example from the value",
     ),
-    UNAVAILABLE: (
+    UNAVAILABLE: _Known(
         UnavailableValueError,
-        (
-            "the connector left out a value that did not change ({where}), and it is unknown: no earlier change of "
-            "the row in this batch has it, nor does {table}. Under the key that a row had before it is not looked for"
-        ),
-        (
-            "Make the connector send the row again (an incremental snapshot): with Upsert the next run reads it in "
-            "the same batch. Or remove the column's name from kafka_unavailable of this record in the transform, and "
-            "its value is null: of all records, known values would become null, too. To get all values from now on, "
-            "set REPLICA IDENTITY FULL in PostgreSQL"
-        ),
+        "the connector left out a value that did not change ({where}), and it is unknown: no earlier change of "
+        "the row in this batch has it, nor does {table}. Under the key that a row had before it is not looked for",
+        "Make the connector send the row again (an incremental snapshot): with Upsert the next run reads it in "
+        "the same batch. Or remove the column's name from kafka_unavailable of this record in the transform, and "
+        "its value is null: of all records, known values would become null, too. To get all values from now on, "
+        "set REPLICA IDENTITY FULL in PostgreSQL",
     ),
-    OTHER_TIME: (
+    OTHER_TIME: _Known(
         ConfigurationError,
-        (
-            "the row of {where} has another time than in {table}, and only one of the two is in the range to replace: "
-            "the row would be lost, or be there twice"
-        ),
+        "the row of {where} has another time than in {table}, and only one of the two is in the range to replace: "
+        "the row would be lost, or be there twice",
         "Repair a range that has both times",
     ),
 }
@@ -146,8 +124,6 @@ _MARKED_MESSAGE = re.compile(rf"\[dagster-kafka-flip: ({'|'.join(_ERRORS)})\] ([
 
 def unless(is_wrong: Column, mark: str, description: Column, condition: Column | None = None) -> Column:
     """A condition, by default one that always holds; it fails the query on a row that is wrong."""
-    from pyspark.sql import functions as f
-
     message = f.concat(f.lit(f"[dagster-kafka-flip: {mark}] "), description, f.lit(" [end]"))
     holds = f.lit(True) if condition is None else condition
     return f.when(is_wrong, f.raise_error(message).cast("boolean")).otherwise(holds)
@@ -159,18 +135,11 @@ def raising(kind: str, mark: str, *description: str) -> str:
     return f"CAST(raise_error(concat({parts})) AS {kind})"
 
 
-def place(topic: Column, partition: Column, offset: Column) -> Column:
-    """Text for a record's place, such as `orders-0 offset 17`."""
-    from pyspark.sql import functions as f
-
-    unknown = f.lit("?")
-    return f.concat(
-        f.coalesce(topic.cast("string"), unknown),
-        f.lit("-"),
-        f.coalesce(partition.cast("string"), unknown),
-        f.lit(" offset "),
-        f.coalesce(offset.cast("string"), unknown),
-    )
+def place(*of: Column | str) -> Column:
+    """Text for a record's place, such as `orders-0 offset 17`; of the columns of its topic, partition and offset."""
+    columns = (f.col(quoted(each)) if isinstance(each, str) else each for each in of)
+    topic, partition, offset = (f.coalesce(column.cast("string"), f.lit("?")) for column in columns)
+    return f.concat(topic, f.lit("-"), partition, f.lit(" offset "), offset)
 
 
 def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFlipError | None:
@@ -179,5 +148,5 @@ def error_of(failure: BaseException, table: str, key: Sequence[str]) -> KafkaFli
     if found is None:
         return None
     what, where = found.groups()
-    kind, finding, advice = _ERRORS[what]
-    return kind(finding.format(where=where, table=table, key=", ".join(key)), advice)
+    known = _ERRORS[what]
+    return known.kind(known.finding.format(where=where, table=table, key=", ".join(key)), known.advice)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.table.change_errors import (
     CHANGED_KEY,
     CHANGED_PARTITION,
@@ -68,7 +69,7 @@ class ChangeColumns(NamedTuple):
 class Changes:
     """A batch of changes: rows with the table's columns, and whether each is a delete.
 
-    `partitioned_by` are key columns with texts that partition the table, `texts` others.
+    `texts` are columns with texts by which the table is partitioned.
     `left_out` are columns whose value some rows lack, and the batch does not have; see `merge.filled`.
     """
 
@@ -76,7 +77,6 @@ class Changes:
     mode: Upsert | Scd2
     columns: ChangeColumns
     key: tuple[str, ...]
-    partitioned_by: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -92,12 +92,6 @@ class Changes:
     @property
     def is_history(self) -> bool:
         return isinstance(self.mode, Scd2)
-
-    @property
-    def place(self) -> Column:
-        from pyspark.sql import functions as f
-
-        return place(*(f.col(quoted(name)) for name in self.columns[:3]))
 
     def check(self, table: str) -> None:
         fields = {field.name.lower(): field for field in self.rows.schema.fields}
@@ -163,21 +157,11 @@ class Changes:
                     for field, column in zip(fields.values(), changed, strict=True)
                 )
             )
-        texts = [name for name in key if fields[name.lower()].dataType.typeName() == "string"]
-        partitions = {name.lower() for name in partition_columns()} if texts else set[str]()
-        return replace(
-            self,
-            rows=rows,
-            columns=named,
-            key=key,
-            partitioned_by=tuple(name for name in texts if name.lower() in partitions),
-            texts=tuple(name for name in partition_texts(rows.columns, schema, partition_columns) if name not in key),
-        )
+        texts = tuple(partition_texts(rows.columns, schema, partition_columns))
+        return replace(self, rows=rows, columns=named, key=key, texts=texts)
 
     @property
     def landed(self) -> DataFrame:
-        from pyspark.sql import functions as f
-
         deleted = () if self.keeps_deleted else (self.columns.deleted,)
         rows = self.rows.drop(*deleted, self.columns.unavailable, self.columns.previous_key, UNRESOLVED, BEGAN)
         kinds = {VALID_FROM: "timestamp_ltz", VALID_TO: "timestamp_ltz", IS_CURRENT: "boolean"}
@@ -186,15 +170,13 @@ class Changes:
 
     def checked(self) -> DataFrame:
         """Returns the rows. Their query fails on one that lacks what a change needs, such as its key."""
-        from pyspark.sql import functions as f
-
         lacks = [f.col(quoted(name)).isNull() for name in (*self.key, *self.columns[:3])]
         wrong = [(f.greatest(*lacks), NULL_KEY), (f.col(quoted(self.columns.deleted)).isNull(), NULL_DELETED)]
-        texts = (f.col(quoted(name)).cast("string") for name in self.partitioned_by)
-        wrong.extend((changed_in_partitions(text), CHANGED_KEY) for text in texts)
-        # A delete's other values are not stored.
         lands = ~f.col(quoted(self.columns.deleted))
-        wrong.extend((lands & changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION) for name in self.texts)
+        for name in self.texts:
+            is_changed = changed_in_partitions(f.col(quoted(name)))
+            # A delete's other values are not stored.
+            wrong.append((is_changed, CHANGED_KEY) if name in self.key else (lands & is_changed, CHANGED_PARTITION))
         if self.order_by is not None:
             wrong.append((f.col(quoted(self.order_by)).isNull(), NULL_ORDER))
         time = self.columns.timestamp
@@ -204,13 +186,11 @@ class Changes:
             wrong.append((f.coalesce(f.col(quoted(time)), no_time) == no_time, NULL_TIME))
         rows = self.rows
         for is_wrong, mark in wrong:
-            rows = rows.where(unless(is_wrong, mark, self.place))
+            rows = rows.where(unless(is_wrong, mark, place(*self.columns[:3])))
         return rows
 
     def latest(self) -> DataFrame:
         """Fails as `checked`, and where it is unknown which change is last. A kept delete has the values before it."""
-        from pyspark.sql import functions as f
-
         last = self._numbered()
         if self.keeps_deleted:
             last = self._with_last_values(last)
@@ -221,7 +201,6 @@ class Changes:
 
     def _newest_first(self) -> WindowSpec:
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         names = (*(() if self.order_by is None else (self.order_by,)), *self.columns[:3])
         return Window.partitionBy(*map(quoted, self.key)).orderBy(*(f.col(quoted(name)).desc() for name in names))
@@ -229,7 +208,6 @@ class Changes:
     def _numbered(self) -> DataFrame:
         """The changes of each key from the last to the first, with the next one, and one whose order is in question."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         newest_first = self._newest_first()
         equal = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -246,21 +224,17 @@ class Changes:
 
     @property
     def _record(self) -> Column:
-        from pyspark.sql import functions as f
-
         names = zip(self.columns[:3], ("topic", "partition", "offset"), strict=True)
         return f.struct(*(f.col(quoted(name)).alias(field) for name, field in names))
 
     def _certain(self, numbered: DataFrame) -> DataFrame:
-        """Fails on changes whose order is not known."""
-        from pyspark.sql import functions as f
-
         other, record = f.col(_OTHER), self._record
-        both = f.concat(self.place, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
+        here = place(*self.columns[:3])
+        both = f.concat(here, f.lit(" and "), place(other["topic"], other["partition"], other["offset"]))
         is_elsewhere = (other["topic"] != record["topic"]) | (other["partition"] != record["partition"])
         mark = TWO_PARTITIONS if self.order_by is None else SAME_ORDER
         certain = numbered.where(unless(is_elsewhere, mark, both))
-        return certain.where(unless(f.coalesce(f.col(_NEXT) == record, f.lit(False)), TWO_ROWS, self.place))
+        return certain.where(unless(f.coalesce(f.col(_NEXT) == record, f.lit(False)), TWO_ROWS, here))
 
     def values(self) -> list[str]:
         """The columns of a row that a delete leaves as they are."""
@@ -270,7 +244,6 @@ class Changes:
     def _with_last_values(self, rows: DataFrame) -> DataFrame:
         """Adds to the last change of each key the values before it if it deletes, and the place they are from."""
         from pyspark.sql import Window
-        from pyspark.sql import functions as f
 
         deleted = f.col(quoted(self.columns.deleted))
         names = [*self.values(), *(name for name in (UNRESOLVED, BEGAN) if name in rows.columns)]
@@ -314,7 +287,6 @@ def _check_compares(batch: DataType, field: StructField, column: str, otherwise:
 
 def same_key(column: Column, field: StructField, wanted: DataType, where: str) -> Column:
     """A key column from elsewhere in the type of the row's column; null if there it would be the key of another row."""
-    from pyspark.sql import functions as f
     from pyspark.sql.types import DecimalType, StringType
 
     kind = field.dataType

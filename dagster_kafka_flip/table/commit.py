@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.settings.names import listed
+from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Commit:
         """Rows that the commit added or, by a MERGE, also updated; None if the writer did not record it."""
         if self.operation != MERGE:
             return self.metric("numOutputRows")
-        return _plus(self.metric("numTargetRowsInserted"), self.metric("numTargetRowsUpdated"))
+        return total((self.metric("numTargetRowsInserted"), self.metric("numTargetRowsUpdated")))
 
     @property
     def rows_gained(self) -> int | None:
@@ -60,7 +61,7 @@ class Commit:
         if self.operation != MERGE:
             return self.metric("numOutputRows")
         deleted = self.metric("numTargetRowsDeleted")
-        return None if deleted is None else _plus(self.metric("numTargetRowsInserted"), -deleted)
+        return None if deleted is None else total((self.metric("numTargetRowsInserted"), -deleted))
 
     @property
     def shown_parameters(self) -> str:
@@ -83,10 +84,6 @@ class Commit:
         """A metric; None if there is none: other writers use other names, and a setting disables Spark's."""
         text = self.metrics.get(name)
         return int(text) if text and text.isdigit() else None
-
-
-def _plus(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
 
 
 # What each of Delta's operations does to the rows of a table. Their names are those of Delta's DeltaOperations.

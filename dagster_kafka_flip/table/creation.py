@@ -1,4 +1,4 @@
-"""Creates a table: checks that the location is free and the catalog persistent."""
+"""Creates a table: the statement, and whether its path is free."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.layout import check_layout, mode_properties
 from dagster_kafka_flip.table.schema import check_can_be_stored, column_ddl
-from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_not_there
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.target import DEFAULT_CATALOG
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -52,45 +50,6 @@ def create_statement(spark: SparkSession, target: DeltaTarget, schema: StructTyp
     return " ".join(clauses)
 
 
-def check_catalog_lasts(spark: SparkSession, target: DeltaTarget) -> None:
-    """Rejects a catalog that ends with the Spark session."""
-    if target.is_path:
-        return
-    if target.name_parts[0].lower() != DEFAULT_CATALOG:
-        return
-    plugin = spark.conf.get(f"spark.sql.catalog.{DEFAULT_CATALOG}", None)
-    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
-    if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
-        raise TableError(
-            f"the table {target} does not exist and can't be created: Spark's catalog is in memory "
-            "(spark.sql.catalogImplementation=in-memory), so the next process would not find the table or its position",
-            "Use a path, such as warehouse/flights; or configure a persistent catalog, such as a Hive metastore "
-            "(spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>",
-        )
-
-
-def place_by_catalog(spark: SparkSession, target: DeltaTarget) -> str:
-    """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say."""
-    schema = ".".join(map(quoted, target.name_parts[:-1]))
-    try:
-        return spark.catalog.getDatabase(schema).locationUri or ""
-    except Exception as error:
-        absent = f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
-        finding = f"the table {target} does not exist and can't be created: {error_summary(error)}"
-        raise TableError(finding, absent if is_not_there(error) else CHECK_ACCESS) from error
-
-
-def check_place_is_free(spark: SparkSession, target: DeltaTarget) -> None:
-    """A table that another process has created by now is not in the way: to create it again does nothing."""
-    what = None if target.is_path else _existing_object(spark, target)
-    if what is not None:
-        raise TableError(
-            f"{target} is {what}, not a Delta table, so a stream can't write to it",
-            "Choose another name; you can create a view over the stream's table",
-        )
-    check_path_is_free(target)
-
-
 @contextlib.contextmanager
 def looking_at(target: DeltaTarget) -> Generator[None]:
     """Reports that this user may not look at a local path, or that it can be none."""
@@ -120,22 +79,6 @@ def check_path_is_free(target: DeltaTarget) -> None:
             f"{target} would be in the folder of the Delta table {outer}, whose VACUUM would delete its files",
             "Put the tables side by side",
         )
-
-
-def _existing_object(spark: SparkSession, target: DeltaTarget) -> str | None:
-    """The kind of other object with the table's name in the catalog; None if there is none."""
-    try:
-        rows = spark.sql(f"DESCRIBE TABLE EXTENDED {target.identifier}").collect()
-    except Exception as error:
-        if is_not_there(error):
-            return None
-        raise
-    described = {row["col_name"]: row["data_type"] for row in rows}
-    if (described.get("Provider") or "").lower() == "delta":
-        return None
-    if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
-        return "a view"
-    return f"a table in the format {described['Provider']}"
 
 
 # Handles the remains of a run that dies while Delta creates a table on a local file system: a log without a commit.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.history import FIRST_PAGE
+from dagster_kafka_flip.table.interruptible import retried, warned_of_silence
 from dagster_kafka_flip.table.local_log import TableDetails, details_at, is_absent, is_local, newest_commits
-from dagster_kafka_flip.table.retries import retried, warned_of_silence
 from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, is_not_there, is_sparks_own, told
 from dagster_kafka_flip.table.sql import literal
 from dagster_kafka_flip.table.target import TRANSACTION_PREFIX

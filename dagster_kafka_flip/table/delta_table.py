@@ -14,14 +14,13 @@ from dagster_kafka_flip.table.creation import remove_incomplete_log
 from dagster_kafka_flip.table.delta_log import TableNotThereError, asked
 from dagster_kafka_flip.table.document import STREAMS_PROPERTY, WINDOWS_PROPERTY
 from dagster_kafka_flip.table.history import check_forgotten, check_shared, documented, other_streams
-from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention, recorded_anchor
+from dagster_kafka_flip.table.known_position import LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
 from dagster_kafka_flip.table.layout import (
     KEY_PROPERTY,
-    check_binary_partitions,
     check_mode,
     check_not_padded,
+    check_partition_types,
     created_for,
-    timestamps_among,
     without_changed_texts,
 )
 from dagster_kafka_flip.table.schema import check_schema
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import ReadPlan
     from dagster_kafka_flip.table.commit import Commit
     from dagster_kafka_flip.table.document import CommitDocument
-    from dagster_kafka_flip.table.known_position import KnownPosition
     from dagster_kafka_flip.table.schema import TableColumns
     from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -55,22 +53,17 @@ _TYPE_WIDENING = "delta.enableTypeWidening"
 class DeltaTable:
     """One stream's view of one Delta table.
 
-    `record` is a copy of the position, for where history has lost it; `tolerated` are errors that don't stop the look
-    at the position. `checked` is the schema when a batch's columns were last compared with it; None before that.
+    `tolerated` are errors that don't stop the look at the position. `checked` is the schema when a batch's columns were
+    last compared with it; None before that.
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        target: DeltaTarget,
-        tolerated: Collection[type[KafkaFlipError]] = (),
-        record: KnownPosition | None = None,
+        self, spark: SparkSession, target: DeltaTarget, tolerated: Collection[type[KafkaFlipError]] = ()
     ) -> None:
         self.spark = spark
         self.port = table_port(spark, target)
         self.target = self.port.target
         self._tolerated = tolerated
-        self._record = record
         self.checked: StructType | None = None
         # Not cached properties: in Python 3.11 those of all tables have one lock, and threads would wait for a request.
         self._retention: timedelta | None = None
@@ -87,7 +80,6 @@ class DeltaTable:
                 self.target.stream,
                 str(self.target),
                 self._tolerated,
-                expired=self._recorded_anchor,
                 has_rows=lambda: self.count_rows() > 0,
             )
         except TableNotThereError:
@@ -95,10 +87,6 @@ class DeltaTable:
             return None
         check_doubt(anchor)
         return anchor
-
-    def _recorded_anchor(self, oldest: int, newest: int) -> Anchor:
-        found = self.port.transaction_versions(self.location(), newest).get(self.target.transaction_id)
-        return recorded_anchor(self._record, self.target, found, oldest=oldest, newest=newest)
 
     def history(self) -> tuple[Commit, ...] | None:
         try:
@@ -136,8 +124,8 @@ class DeltaTable:
 
     def check_overlap(self, anchor: Anchor, plan: ReadPlan) -> None:
         """Refuses to read what another stream reads. The walk met the newest; for new topic partitions, all count."""
-        if anchor.state is not None:
-            self._check_mode(anchor)
+        if anchor.document is not None:
+            check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
         streams = dict(anchor.other_streams)
         # A table of one version was just created, and the walk to the anchor met its only commit.
         if (plan.discovered or anchor.state is None) and anchor.table_version > 0:
@@ -148,17 +136,10 @@ class DeltaTable:
                 check_forgotten(self.target, versions, streams, commits[-1].version)
         check_shared(self.target, streams, plan.end_offsets, plan.state)
 
-    def _check_mode(self, anchor: Anchor) -> None:
-        if anchor.document is not None:
-            check_mode(self.target, anchor.document.mode, f"version {anchor.version}")
-        elif anchor.is_recorded:
-            check_mode(self.target, created_for(self.properties()), f"table property {KEY_PROPERTY}")
-
     def create(self, schema: StructType) -> None:
         """Does nothing if another process was faster. A write that creates its table would lose the document."""
         target = self.target
         create = self.port.creation(schema)
-        self.port.check_times_of_partitions(lambda: timestamps_among(schema, target.partition_by))
         if self._location is None:
             self.port.check_writers(self.port.place_by_catalog(), lambda: None)
         try:
@@ -190,10 +171,7 @@ class DeltaTable:
 
     def check_schema(self, schema: StructType) -> TableColumns:
         """Checks a batch's columns; returns the table's as they are after it, and what it changes about them."""
-        if self.checked is None:
-            self.check_times_of_partitions()
-        existing = self.checked = self.schema()
-        check_binary_partitions(str(self.target), schema, lambda: self.partition_columns)
+        existing = self.checked = self.check_partition_types()
         check_not_padded(str(self.target), schema, existing)
         return check_schema(
             schema,
@@ -206,8 +184,10 @@ class DeltaTable:
     def storable(self, rows: DataFrame) -> DataFrame:
         return without_changed_texts(rows, self.checked or self.schema(), lambda: self.partition_columns)
 
-    def check_times_of_partitions(self) -> None:
-        self.port.check_times_of_partitions(lambda: timestamps_among(self.schema(), self.partition_columns))
+    def check_partition_types(self) -> StructType:
+        columns = self.schema()
+        check_partition_types(str(self.target), columns, lambda: self.partition_columns)
+        return columns
 
     def count_rows(self, version: int | None = None) -> int:
         finding = f"the rows of the table {self.target} can't be counted"

@@ -107,11 +107,8 @@ class Document:
 
     Attributes:
         attempt: Id of the planned batch, the same for all retries.
-        run_id: Id of the run that wrote it.
         base_version: Version of the table that the plan goes out from.
-        splits: Splits of the batch.
         state: The position and the logs after the commit.
-        incidents: Tolerated errors.
         schemas: The schemas that the records were met with or read as, by `key` and `value`, for formats with a
             registry.
     """
@@ -196,11 +193,9 @@ class CommitDocument(Document):
     """The document of a stream's commit.
 
     Attributes:
-        stream: Id of the stream.
         anchor_version: Version of the commit that defined the position.
         after: Attempt of the stream's commit that had that position; None if there is none, or if it is unknown.
         rows_before: Rows of the table at `base_version`.
-        overrides_start: Whether the run's start was overridden.
         reason: Reason for a manual move of the position; None for the commit of a run.
         dead_letter: Route of the batch's rejected records; None if they fail the run or are kept.
         carried: The last batch with such a route, in a commit that only moves the position.
@@ -208,7 +203,6 @@ class CommitDocument(Document):
             the position: a position can decrease by a RESTORE or a manual move, a version can't.
         doubt: Open question about the previous commit that stops runs until a user decides, as finding, outcome and
             advice; None if there is none.
-        mode: What became of the rows.
     """
 
     mark = "dagster-kafka-flip"
@@ -274,7 +268,6 @@ class CommitDocument(Document):
 STREAMS_PROPERTY = "dagster-kafka-flip.streams"
 WINDOWS_PROPERTY = "dagster-kafka-flip.windows"
 """Table property that marks a table of windows; it contains the window definition."""
-EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,17 +275,15 @@ class WindowsDocument(Document):
     """The document of a commit of windows; its state has the logs of all rows, also of earlier commits.
 
     Attributes:
-        mode: `exact` or `repair`.
         windows: Consecutive windows in time order.
         topics: The topics whose rows were replaced; None for all.
-        repairs: Id of the repaired stream.
+        repairs: Id of the repaired stream; None in a table of windows.
         until_ms: End of the last window of this or an earlier commit.
     """
 
     mark = "dagster-kafka-flip/windows"
     what = "a document of windows"
 
-    mode: str
     windows: tuple[Window, ...]
     topics: tuple[str, ...] | None = None
     repairs: str | None = None
@@ -309,7 +300,6 @@ class WindowsDocument(Document):
 
     def _to_json(self) -> dict[str, Any]:
         return {
-            "mode": self.mode,
             "windows": [[window.key, window.start_ms, window.stop_ms] for window in self.windows],
             "topics": self.topics,
             "repairs": self.repairs,
@@ -320,7 +310,6 @@ class WindowsDocument(Document):
     def _of_json(cls, document: Mapping[str, Any]) -> dict[str, Any]:
         topics = document.get("topics")
         return {
-            "mode": document["mode"],
             "windows": tuple(Window(*window) for window in document["windows"]),
             "topics": None if topics is None else tuple(topics),
             "repairs": document.get("repairs"),

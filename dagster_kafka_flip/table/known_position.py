@@ -1,21 +1,17 @@
-"""KnownPosition: a copy of a stream's position, for runs without news, and for when the history no longer has it."""
+"""KnownPosition: a copy of a stream's position, for runs without news."""
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.anchor import Anchor, history_lost
 from dagster_kafka_flip.table.local_log import version_if_still_valid
 
 if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
-
-_logger = logging.getLogger(__name__)
 
 LOG_RETENTION = "delta.logRetentionDuration"
 DEFAULT_LOG_RETENTION = timedelta(days=30)
@@ -42,13 +38,10 @@ def log_retention(text: str | None) -> timedelta:
 class KnownPosition:
     """A copy of the position that is available without Spark, for example in Dagster's record of the last run.
 
-    It is only trusted if it shows nothing new, or if the table's history no longer has the position but Delta still has
-    the matching transaction version.
+    It is only trusted if it shows nothing new.
 
     Attributes:
-        stream: Id of the stream.
         table: The table, as `DeltaTarget.identity` names it.
-        state: The stream's state.
         verified_at: When the state was last read from the table.
         table_version: The table's version at that time.
         table_rows: The table's rows at that time, if known.
@@ -57,7 +50,6 @@ class KnownPosition:
             commit. After that, a run reads the table and commits the position again.
         dead_letters_pending: Whether dead letters may be pending.
         anchor_version: Version of the commit that defined the position, if known.
-        transaction_version: Transaction version of that commit, if known.
         known_since: Dagster's last storage id when the run that read the table began: later entries may be newer than
             this record.
         log: The table's location, if the run's process can read its log without Spark; else None.
@@ -73,7 +65,6 @@ class KnownPosition:
     kept_until: datetime | None = None
     dead_letters_pending: bool = False
     anchor_version: int | None = None
-    transaction_version: int | None = None
     known_since: int | None = None
     log: str | None = None
 
@@ -101,12 +92,7 @@ class KnownPosition:
             return None
 
     def is_of(self, target: DeltaTarget) -> bool:
-        """Whether the record belongs to a target's stream and table."""
         return (self.stream, self.table) == (target.stream, target.identity)
-
-    def recorded(self, target: DeltaTarget) -> KnownPosition | None:
-        """The record, for a look-up in the table; None if it is of another stream or table, or has no commit."""
-        return self if self.is_of(target) and self.anchor_version is not None else None
 
     def seen_in_log(self) -> tuple[int, int | None] | None:
         """The table's newest version and rows, from `version_if_still_valid`; None if unknown."""
@@ -115,47 +101,3 @@ class KnownPosition:
         return version_if_still_valid(
             self.log, self.stream, self.state, self.anchor_version, self.table_version, self.table_rows
         )
-
-
-def recorded_anchor(
-    record: KnownPosition | None, target: DeltaTarget, found: int | None, *, oldest: int, newest: int
-) -> Anchor:
-    """Returns the recorded position, if it is that of the stream's last commit, and nothing unseen came after it."""
-    if (
-        record is not None
-        and record.anchor_version is not None
-        and found is not None
-        and record.transaction_version == found
-        # A RESTORE or a deletion keeps transaction versions, and one may be among versions that are not in the history.
-        and record.table_version >= oldest - 1
-        and not record.dead_letters_pending
-    ):
-        _logger.warning(
-            "the history of %s no longer holds the position of the stream %r; using the record of the last run, whose "
-            "transaction version matches the one in Delta's log (%d)",
-            target,
-            target.stream,
-            found,
-        )
-        # The fence for all runs from this position, from history or a record: only one of any two wins. It is above the
-        # found transaction version, because a commit is newer than its base version.
-        return Anchor(
-            table_version=newest,
-            version=record.anchor_version,
-            state=record.state,
-            table_rows=None,
-            other_streams={},
-            is_recorded=True,
-        )
-    has = "there is none"
-    if record is not None:
-        pending = ", and dead letters that may be pending" if record.dead_letters_pending else ""
-        own = "no transaction version" if record.transaction_version is None else record.transaction_version
-        has = f"it has {own} and version {record.table_version}{pending}"
-    replaces = "Delta's log has no transaction version of the stream either, so no record can replace it"
-    if found is not None:
-        replaces = (
-            f"A record of the last run could replace it with the transaction version {found}, version {oldest - 1} or "
-            f"later, and no dead letters pending: {has}"
-        )
-    raise history_lost(str(target), target.stream, oldest, f"{replaces}. ")

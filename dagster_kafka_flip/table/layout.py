@@ -6,19 +6,18 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, SparkSessionError, TableModeError
-from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE, UTC_ZONES
+from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableModeError
+from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.remote import unskippable
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
-from dagster_kafka_flip.table.local_log import is_local
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written
-from dagster_kafka_flip.table.spark_error import error_summary
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from dagster_kafka_flip.table.mode import Mode
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 # Where Spark keeps the type of a column with a CHAR or VARCHAR, which it reads as STRING.
 _DECLARED_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _CHAR = re.compile(r"\bchar\(")
+# As KafkaColumns names them by default.
 _PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 NULL_AS_PARTITION = ("", "__HIVE_DEFAULT_PARTITION__")
@@ -55,16 +55,23 @@ def check_layout(
         )
 
 
-def check_binary_partitions(table: str, batch: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
-    """Delta stores the values of partition columns as text, and replaces what is not UTF-8."""
-    binary = [field.name for field in batch.fields if field.dataType.typeName() == "binary"]
-    partitions = {name.lower() for name in partition_columns()} if binary else set[str]()
-    for name in binary:
-        if name.lower() in partitions:
+# Delta stores the values of partition columns as text. It replaces what is not UTF-8, and takes the clock of Spark's
+# session for that of each JVM, executors included, whose time zones nobody knows.
+CHANGED_IN_PARTITIONS = {"binary": "bytes", "timestamp": "times"}
+INSTEAD = "a DATE or a STRING, such as to_date() or hex() make in the transform"
+
+
+def check_partition_types(table: str, columns: StructType, partition_columns: Callable[[], Collection[str]]) -> None:
+    """Refuses a table in whose partition columns Delta would change values, also those that it writes again."""
+    changed = [field for field in columns.fields if field.dataType.typeName() in CHANGED_IN_PARTITIONS]
+    partitions = {name.lower() for name in partition_columns()} if changed else set[str]()
+    for field in changed:
+        if field.name.lower() in partitions:
+            kind = field.dataType.typeName()
             raise SchemaMismatchError(
-                f"the table {table} is partitioned by the BINARY {name}, and Delta would change its bytes",
-                f"Use a table that is partitioned by a STRING, such as hex() makes in the transform, or drop {name} in "
-                "the transform",
+                f"the table {table} is partitioned by the {kind.upper()} {field.name}, and Delta would change its "
+                f"{CHANGED_IN_PARTITIONS[kind]}",
+                f"Use a table that is partitioned by {INSTEAD}",
             )
 
 
@@ -79,8 +86,6 @@ def partition_texts(
 
 def changed_in_partitions(text: Column) -> Column:
     """Whether Delta would store another value of a partition column: null, or U+FFFD for bytes that are not UTF-8."""
-    from pyspark.sql import functions as f
-
     return text.isin(*NULL_AS_PARTITION) | ~f.is_valid_utf8(text)
 
 
@@ -88,14 +93,9 @@ def without_changed_texts(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
     """Their query fails on a row with a text of which Delta would store another value."""
-    from pyspark.sql import functions as f
-
+    where = place(*_PLACE) if {*_PLACE}.issubset(rows.columns) else f.lit("a record")
     for name in partition_texts(rows.columns, table, partition_columns):
-        is_told = {*_PLACE}.issubset(rows.columns)
-        where = place(*(f.col(column) for column in _PLACE)) if is_told else f.lit("a record")
-        check = unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where)
-        # Nondeterministic: Spark would else move it below a join of the transform, which may drop such rows.
-        rows = rows.where(f.when(check, f.spark_partition_id() >= 0))
+        rows = unskippable(rows, unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))
     return rows
 
 
@@ -145,46 +145,3 @@ def check_mode(target: DeltaTarget, mode: Mode, where: str) -> None:
         f"{written(target.mode)}",
         "Set this mode back, or use another table: its first run reads everything that the topic holds",
     )
-
-
-# Refuses to write TIMESTAMP partition columns where Delta would store wrong times.
-#
-# Spark names the folder of a partition in the session's time zone, and Delta reads this name in the zone of the JVM
-# that writes. If the zones differ, other times are stored; if they have summer time, two hours of a year become one.
-
-
-def timestamps_among(schema: StructType, names: Collection[str]) -> list[str]:
-    from pyspark.sql.types import TimestampType
-
-    wanted = {name.lower() for name in names}
-    return [
-        field.name for field in schema if field.name.lower() in wanted and isinstance(field.dataType, TimestampType)
-    ]
-
-
-def check_times_of_partitions(
-    spark: SparkSession, target: DeltaTarget, timestamps: Callable[[], Sequence[str]]
-) -> None:
-    # First the checks that need no query.
-    if is_local(spark, target) and not timestamps():
-        return
-    zones = (spark.conf.get(SESSION_ZONE) or "unknown", _zone_of_writers(spark))
-    if UTC_ZONES.issuperset(zones):
-        return
-    names = timestamps()
-    if not names:
-        return
-    raise SparkSessionError(
-        f"the table {target} is partitioned by the TIMESTAMP {names[0]}, in which Delta would store wrong times: "
-        f"{SESSION_ZONE} is {zones[0]} and the time zone of Spark's JVM is {zones[1]}, and both must be UTC",
-        f"Start Spark with {SESSION_ZONE}=UTC, and with -Duser.timezone=UTC in spark.driver.extraJavaOptions and "
-        "spark.executor.extraJavaOptions. Or partition a new table by a DATE",
-    )
-
-
-def _zone_of_writers(spark: SparkSession) -> str:
-    try:
-        ((zone,),) = spark.sql("SELECT reflect('java.time.ZoneId', 'systemDefault')").collect()
-    except Exception as error:  # noqa: BLE001 - a cluster may not allow this function
-        return f"unknown ({error_summary(error)})"
-    return str(zone)

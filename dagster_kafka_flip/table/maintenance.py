@@ -55,7 +55,7 @@ def maintain(
         if anchor is not None:
             _check_position_is_kept(table, anchor, target)
         # OPTIMIZE writes the partitions again.
-        table.check_times_of_partitions()
+        table.check_partition_types()
 
     def work(session: SparkSession) -> None:
         (optimized,) = session.sql(f"OPTIMIZE {target.identifier}").collect()

@@ -11,6 +11,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.remote import kept_rows
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, place, raising, unless
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO, Changes
@@ -62,8 +63,6 @@ class LatestChanges:
 
 def read(changes: Changes) -> LatestChanges:
     """Reads the batch once: keeps the changes to apply, and returns what the merge needs to know about them."""
-    from pyspark.sql import functions as f
-
     changes = filled(changes)
     rows = kept_rows(changes.in_order() if changes.is_history else changes.latest())
     types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
@@ -121,7 +120,6 @@ def statement(target: DeltaTarget, latest: LatestChanges, source: str) -> str:
 
 
 def _ending(changes: Changes) -> list[str]:
-    """Ends the current rows of keys that changed, and adds the rows that follow them."""
     names, until = changes.landed.columns, quoted(VALID_TO)
     return [
         f"WHEN MATCHED THEN UPDATE SET {until} = {_CHANGES}.{until}, {quoted(IS_CURRENT)} = false",
@@ -158,7 +156,6 @@ def _is_newer(row: str, changes: Changes) -> str:
 
 
 def _replacing(changes: Changes) -> list[str]:
-    """Replaces the rows of keys that changed, deletes them, or marks them as deleted."""
     names, old, new = changes.landed.columns, _TABLE, _CHANGES
     offset, deleted = (quoted(name) for name in changes.columns[2:4])
     is_newer = _is_newer(new, changes)
@@ -225,16 +222,15 @@ _COUNTS = "_dagster_kafka_flip_counts"
 def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
     """Changes up to the table's last are not applied again. A row is never valid before the one that it follows."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
 
     columns = changes.columns
     topic, partition, offset, deleted, timestamp = (f.col(quoted(name)) for name in columns[:5])
     keys = [f.col(quoted(name)) for name in changes.key]
     joined = _with_last_rows(changes, rows, table)
     before = f.col(_BEFORE)
-    there = place(before["topic"], before["partition"], before["offset"])
+    here, there = place(*columns[:3]), place(before["topic"], before["partition"], before["offset"])
     is_elsewhere = (before["topic"] != topic) | (before["partition"] != partition)
-    both = f.concat(changes.place, f.lit(" and "), there)
+    both = f.concat(here, f.lit(" and "), there)
     joined = joined.where(unless(before["offset"].isNotNull() & is_elsewhere, TWO_PARTITIONS, both))
     fresh = joined.where(before["offset"].isNull() | (offset > before["offset"]))
     in_order = Window.partitionBy(*keys).orderBy(offset)
@@ -255,7 +251,7 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
         # A connector does not leave out a null: where the table has one, it does not know the value.
         unknown = reduce(or_, (f.array_contains(UNRESOLVED, name) & before[name].isNull() for name in changes.left_out))
         lacks = ~deleted & (f.size(UNRESOLVED) > 0) & (~f.coalesce(goes_on, f.lit(False)) | unknown)
-        names = f.concat(changes.place, f.lit(": "), f.array_join(UNRESOLVED, ", "))
+        names = f.concat(here, f.lit(": "), f.array_join(UNRESOLVED, ", "))
         fresh = fresh.where(unless(lacks, UNAVAILABLE, names))
 
     def value(name: str) -> Column:
@@ -286,8 +282,6 @@ def versions(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def _with_last_rows(changes: Changes, rows: DataFrame, table: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
     columns, there = changes.columns, {name.lower(): name for name in table.columns}
 
     def of_table(name: str) -> Column:
@@ -329,8 +323,6 @@ def filled(changes: Changes) -> Changes:
     A row lives from its insert, or from the change of its key, to its delete. A value comes from the nearest earlier
     change of the same life. What is missing then is in the table's row, if the life began before the batch.
     """
-    from pyspark.sql import functions as f
-
     columns = changes.columns
     there = {name.lower(): name for name in changes.rows.columns}
     if columns.unavailable.lower() not in there:
@@ -371,7 +363,6 @@ def filled(changes: Changes) -> Changes:
 
 def _with_values(changes: Changes, rows: DataFrame, names: Sequence[str]) -> DataFrame:
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
 
     columns = changes.columns
     topic, partition, offset, deleted = (f.col(quoted(name)) for name in columns[:4])

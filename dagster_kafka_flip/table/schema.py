@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.table.layout import CHANGED_IN_PARTITIONS, INSTEAD
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -43,8 +45,8 @@ def check_schema(
 ) -> TableColumns:
     """Columns that only the table has must be nullable. `may_widen` asks for Delta's property of the table."""
     found = list(_differences(batch, table, ""))
-    absent = list(_absent(batch, table, ""))
-    missing = [name for name, field in absent if not field.nullable]
+    absent = [one for one in _differences(table, batch, "") if one.added is not None]
+    missing = [one.path for one in absent if one.added is not None and not one.added.nullable]
     changed = [one for one in found if one.table is not None]
     added = [one for one in found if one.table is None]
     can_widen = bool(changed) and all(one.is_wider for one in changed)
@@ -74,11 +76,10 @@ def check_schema(
         advice = f"Set schema_evolution of its DeltaTarget to true to add {them}, or drop {them} in the transform"
     else:
         _check_can_be_added(added, name)
-        return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(column for column, _ in absent))
+        return TableColumns(merged(table, batch), tuple(map(str, found)), tuple(one.path for one in absent))
     if len(found) + len(absent) > 1:
         lines = [line for one in found for line in one.lines()] + [
-            f"- {column} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
-            for column, field in absent
+            f"- {one.path} {one.batch}{' NOT NULL' if one.path in missing else ''}" for one in absent
         ]
         advice = "\n".join([f"{advice}. The table (-) and the batch (+):", first_few(lines, _MOST_LINES, between="\n")])
     raise SchemaMismatchError(finding, advice)
@@ -130,22 +131,8 @@ def _type_differences(batch: DataType, table: DataType, path: str) -> Iterator[_
         yield _Difference(path, table.simpleString(), batch.simpleString(), _is_wider(batch, table))
 
 
-def _absent(batch: StructType, table: StructType, prefix: str) -> Iterator[tuple[str, StructField]]:
-    """Columns, and fields of STRUCTs in them, that only the table has."""
-    from pyspark.sql.types import StructType
-
-    there = {field.name.lower(): field.dataType for field in batch.fields}
-    for field in table.fields:
-        path, kind = f"{prefix}{field.name}", there.get(field.name.lower())
-        if kind is None:
-            yield path, field
-        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
-            yield from _absent(kind, field.dataType, f"{path}.")
-
-
 def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
     """The column with the fields of the table's STRUCTs in their order, or null; None if it has them already."""
-    from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(batch, ArrayType) and isinstance(table, ArrayType):
@@ -180,8 +167,6 @@ def shaped(batch: DataType, table: DataType, column: Column) -> Column | None:
 def _transformed(
     batch: DataType, table: DataType, over: Callable[[Callable[[Column], Column]], Column]
 ) -> Column | None:
-    from pyspark.sql import functions as f
-
     if shaped(batch, table, f.lit(None).cast(batch)) is None:
         return None
     return over(lambda value: value if (changed := shaped(batch, table, value)) is None else changed)
@@ -234,10 +219,10 @@ def check_can_be_stored(schema: StructType, name: str, partition_by: Sequence[st
     wrong = [
         *_not_storable(schema, ""),
         *(
-            f"the column {field.name!r} is BINARY, and Delta would change its bytes in a partition column; cast it to "
-            "STRING, such as with hex() in the transform"
+            f"the column {field.name!r} is {kind.upper()}, and Delta would change its {CHANGED_IN_PARTITIONS[kind]} in "
+            f"a partition column; make it {INSTEAD}"
             for field in schema.fields
-            if field.name.lower() in partitions and field.dataType.typeName() == "binary"
+            if field.name.lower() in partitions and (kind := field.dataType.typeName()) in CHANGED_IN_PARTITIONS
         ),
     ]
     if wrong:

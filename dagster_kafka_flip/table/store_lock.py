@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
@@ -16,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from dagster_kafka_flip.errors import TableError, UnsafeStoreError
 from dagster_kafka_flip.runtime.isolated_session import new_session
+from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 # A write may take long and others wait for it, but not for a hanging process.
-_FIRST_WORD_SECONDS = 5.0
-_NEXT_WORD_SECONDS = 60.0
 _PATIENCE_SECONDS = 2 * 3600.0
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP)
@@ -79,27 +77,16 @@ def _make(file: Path, mode: int) -> None:
 
 
 def _acquire(lock: FileLock, file: Path, location: str) -> None:
-    begin, seconds = time.monotonic(), _FIRST_WORD_SECONDS
-    while True:
-        try:
-            lock.acquire(timeout=seconds)
-        except Timeout:
-            waited, seconds = time.monotonic() - begin, _NEXT_WORD_SECONDS
-        else:
-            return
-        if waited >= _PATIENCE_SECONDS:
-            raise TableError(
-                f"the table {location} has been locked by another process for {_PATIENCE_SECONDS / 60:.0f} min, so "
-                "nothing was written",
-                f"Check whether that run hangs (fuser {file} shows its process), end it, and run again; the lock ends "
-                "with the process",
-            )
-        _logger.warning(
-            "waiting for another process, which is writing to %s, for %.0f s so far; fuser %s shows it",
-            location,
-            waited,
-            file,
-        )
+    try:
+        with said_while_waiting(_logger, lambda: f"another process is writing to {location}; fuser {file} shows it"):
+            lock.acquire(timeout=_PATIENCE_SECONDS)
+    except Timeout:
+        raise TableError(
+            f"the table {location} has been locked by another process for {_PATIENCE_SECONDS / 60:.0f} min, so "
+            "nothing was written",
+            f"Check whether that run hangs (fuser {file} shows its process), end it, and run again; the lock ends with "
+            "the process",
+        ) from None
 
 
 def _advice(error: OSError, file: Path) -> str:

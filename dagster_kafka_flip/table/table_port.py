@@ -16,28 +16,22 @@ import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
+from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant
-from dagster_kafka_flip.table.creation import (
-    check_catalog_lasts,
-    check_place_is_free,
-    create_statement,
-    place_by_catalog,
-)
+from dagster_kafka_flip.table.creation import check_path_is_free, create_statement
 from dagster_kafka_flip.table.delta_log import TableLog
-from dagster_kafka_flip.table.interruptible import held, run_interruptibly, write_tag
-from dagster_kafka_flip.table.layout import check_times_of_partitions
+from dagster_kafka_flip.table.interruptible import held, run_interruptibly, warned_of_silence, write_tag
 from dagster_kafka_flip.table.local_log import check_place
-from dagster_kafka_flip.table.retries import warned_of_silence
-from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, told
-from dagster_kafka_flip.table.sql import literal
+from dagster_kafka_flip.table.spark_error import CHECK_ACCESS, error_summary, is_conflict, is_not_there, told
+from dagster_kafka_flip.table.sql import literal, quoted
 from dagster_kafka_flip.table.store_lock import check_writers, store_lock
 from dagster_kafka_flip.table.target import DEFAULT_CATALOG, DEFAULT_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
@@ -87,16 +81,49 @@ class TablePort(TableLog):
         return self.rows(version).count()
 
     def check_place_is_free(self) -> None:
-        check_place_is_free(self._spark, self.target)
+        """A table that another process has created by now is not in the way: to create it again does nothing."""
+        what = None if self.target.is_path else self._existing_object()
+        if what is not None:
+            raise TableError(
+                f"{self.target} is {what}, not a Delta table, so a stream can't write to it",
+                "Choose another name; you can create a view over the stream's table",
+            )
+        check_path_is_free(self.target)
 
-    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
-        check_times_of_partitions(self._spark, self.target, timestamps)
+    def _existing_object(self) -> str | None:
+        """The kind of other object with the table's name in the catalog; None if there is none."""
+        try:
+            rows = self._spark.sql(f"DESCRIBE TABLE EXTENDED {self.target.identifier}").collect()
+        except Exception as error:
+            if is_not_there(error):
+                return None
+            raise
+        described = {row["col_name"]: row["data_type"] for row in rows}
+        if (described.get("Provider") or "").lower() == "delta":
+            return None
+        if "Provider" not in described or "VIEW" in (described.get("Type") or ""):
+            return "a view"
+        return f"a table in the format {described['Provider']}"
 
     def creation(self, schema: StructType) -> Callable[[], None]:
         """Checks that the table can be created with these columns, and returns what creates it."""
         statement = create_statement(self._spark, self.target, schema)
-        check_catalog_lasts(self._spark, self.target)
+        if not self.target.is_path and self.target.name_parts[0].lower() == DEFAULT_CATALOG:
+            self._check_catalog_lasts()
         return self._statement(statement, f"creating {self.target}")
+
+    def _check_catalog_lasts(self) -> None:
+        """Rejects a catalog that ends with the Spark session."""
+        plugin = self._spark.conf.get(f"spark.sql.catalog.{DEFAULT_CATALOG}", None)
+        kept_in = self._spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+        if kept_in == "in-memory" and (plugin is None or plugin.endswith(".DeltaCatalog")):
+            raise TableError(
+                f"the table {self.target} does not exist and can't be created: Spark's catalog is in memory "
+                "(spark.sql.catalogImplementation=in-memory), so the next process would not find the table or its "
+                "position",
+                "Use a path, such as warehouse/flights; or configure a persistent catalog, such as a Hive metastore "
+                "(spark.sql.catalogImplementation=hive) or spark.sql.catalog.<name>",
+            )
 
     def check_bounds(self, times_ms: Iterable[int]) -> None:
         """Refuses bounds of the rows to replace that Delta would take for others.
@@ -115,8 +142,14 @@ class TablePort(TableLog):
                 )
 
     def place_by_catalog(self) -> str:
-        """Where the catalog would create the table; empty if it doesn't say."""
-        return place_by_catalog(self._spark, self.target)
+        """Where the catalog has the tables of a name's schema, as a URI; empty if it doesn't say."""
+        schema = ".".join(map(quoted, self.target.name_parts[:-1]))
+        try:
+            return self._spark.catalog.getDatabase(schema).locationUri or ""
+        except Exception as error:
+            absent = f"Create the schema (CREATE SCHEMA {schema}), or correct the table's name"
+            finding = f"the table {self.target} does not exist and can't be created: {error_summary(error)}"
+            raise TableError(finding, absent if is_not_there(error) else CHECK_ACCESS) from error
 
     def change_of_properties(self, properties: Mapping[str, str]) -> Callable[[], None]:
         return self._statement(setting(self.target, properties), f"setting properties of {self.target}")
@@ -133,8 +166,6 @@ class TablePort(TableLog):
 
     def replace(self, rows: DataFrame, predicate: str | None, options: Mapping[str, str | int]) -> None:
         """Replaces the rows that match an SQL condition, or all of them, in one commit."""
-        from pyspark.sql import functions as f
-
         self._writer(rows, options).overwrite(f.lit(True) if predicate is None else f.expr(predicate))
 
     def _writer(self, rows: DataFrame, options: Mapping[str, str | int]) -> DataFrameWriterV2:
@@ -144,7 +175,6 @@ class TablePort(TableLog):
         return writer.option("mergeSchema", "true") if self.target.schema_evolution else writer
 
     def lock(self, location: str) -> AbstractContextManager[object]:
-        """The lock that keeps other runs from writing, where the store has one."""
         return store_lock(location, is_remote=is_remote(self._spark))
 
     def run(self, action: Callable[[], None], tag: str, hold: Hold, session: SparkSession | None = None) -> None:

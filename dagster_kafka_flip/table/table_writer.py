@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from dagster_kafka_flip.errors import (
@@ -58,11 +59,11 @@ _NOTHING_LOST = "Nothing is lost: if the batch is committed, the next run finds 
 _OTHER_COLUMNS = "its columns are not those of before the write"
 
 
+@dataclass
 class TableWriter:
     """Writes what a stream, or a run of windows, has for a table."""
 
-    def __init__(self, table: DeltaTable) -> None:
-        self._table = table
+    _table: DeltaTable
 
     def commit(
         self, rows: DataFrame | Changes, document: CommitDocument, takes_up: Collection[TopicPartition] = ()
@@ -74,10 +75,7 @@ class TableWriter:
         before the write. Of `takes_up`, topic partitions that the stream had no position of before, another writer that
         has begun to land them since the plan is refused.
         """
-
-        def precheck(since: Sequence[Commit]) -> None:
-            self._check_unchanged(since, document, takes_up)
-
+        precheck = functools.partial(self._check_unchanged, document=document, takes_up=takes_up)
         if isinstance(rows, Changes):
             return self._commit_changes(rows, document, precheck)
         return self._judge(self.written(lambda: self._append(rows, document), document, precheck), document, None)

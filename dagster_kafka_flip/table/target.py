@@ -148,7 +148,6 @@ class DeltaTarget(Settings):
 
     @property
     def is_path(self) -> bool:
-        """Whether the table has a path."""
         place = _place(self.table)
         return "/" in place or _SCHEME.match(place) is not None
 
@@ -206,12 +205,10 @@ class DeltaTarget(Settings):
 
     @property
     def name_parts(self) -> list[str]:
-        """The parts of a catalog name, unquoted."""
         return [inside.replace("``", "`") or plain for inside, plain in _NAME_PART.findall(self.table)]
 
     @property
     def identifier(self) -> str:
-        """The table's identifier in SQL."""
         if self.is_path:
             return f"delta.{quoted(self.location)}"
         # Quotes all parts again: quoted parts may contain dots, and no name can end its own quotes.

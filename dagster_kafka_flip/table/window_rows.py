@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError, TopicRecreatedError
 from dagster_kafka_flip.source.identity import is_same_log
@@ -13,7 +13,6 @@ from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.history import why_elsewhere
 from dagster_kafka_flip.table.sql import literal, quoted
-from dagster_kafka_flip.table.uniqueness import RecordColumns, offsets_predicate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -266,3 +265,63 @@ def earlier_rows(commits: Iterable[Commit], now: EnumeratorState) -> dict[TopicP
                 found[tp] = EarlierRows(stop, commit.version, document.stream, document.state)
         is_one = is_one and why_elsewhere(document) is None
     return found
+
+
+# A condition with more topic partitions costs Spark more to plan than it saves in files.
+_MOST_RANGES = 256
+
+
+class RecordColumns(NamedTuple):
+    """Names of the columns that identify a row's record."""
+
+    topic: str
+    partition: str
+    offset: str
+
+
+def offsets_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
+    """The SQL condition for the rows of splits; empty without any."""
+    return " OR ".join(
+        f"({_of_topic(split.topic_partition.topic, columns)} AND "
+        f"{quoted(columns.partition)} = {split.topic_partition.partition} AND "
+        f"{_between(split.starting_offset, split.stopping_offset, columns)})"
+        for split in splits
+    )
+
+
+def _of_topic(topic: str, columns: RecordColumns) -> str:
+    return f"{quoted(columns.topic)} = {literal(topic)}"
+
+
+def _between(start: int, stop: int, columns: RecordColumns) -> str:
+    return f"{quoted(columns.offset)} >= {start} AND {quoted(columns.offset)} < {stop}"
+
+
+def covering_predicate(splits: Iterable[KafkaPartitionSplit], columns: RecordColumns) -> str:
+    """A condition that the rows of splits fulfil; for very many topic partitions, others of their topics do, too."""
+    joined = _joined(splits)
+    if len(joined) <= _MOST_RANGES:
+        return offsets_predicate(joined, columns)
+    by_topic: dict[str, list[KafkaPartitionSplit]] = {}
+    for split in joined:
+        by_topic.setdefault(split.topic_partition.topic, []).append(split)
+    return " OR ".join(
+        f"({_of_topic(topic, columns)} AND "
+        f"{_between(min(one.starting_offset for one in of), max(one.stopping_offset for one in of), columns)})"
+        for topic, of in by_topic.items()
+    )
+
+
+def _joined(splits: Iterable[KafkaPartitionSplit]) -> list[KafkaPartitionSplit]:
+    result: list[KafkaPartitionSplit] = []
+    for each in sorted(splits):
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and last.topic_partition == each.topic_partition
+            and each.starting_offset <= last.stopping_offset
+        ):
+            result[-1] = replace(last, stopping_offset=max(last.stopping_offset, each.stopping_offset))
+        else:
+            result.append(each)
+    return result

@@ -44,8 +44,11 @@ def repeatedly(call: Callable[[], None], name: str, interval_seconds: float) -> 
 
 
 @contextlib.contextmanager
-def said_while_waiting(log: Log, what: Callable[[], str]) -> Generator[None]:
-    """Warns after 10, 20, 40 seconds and so on until the end of the block; `what` is called in another thread."""
+def said_while_waiting(log: Log, what: Callable[[], str], first: float | None = None) -> Generator[None]:
+    """Warns after 10 seconds, or others, then twice and four times as many, until the end of the block.
+
+    `what` is called in another thread.
+    """
     begin, calls = time.monotonic(), itertools.count(1)
 
     def warn() -> None:
@@ -53,5 +56,5 @@ def said_while_waiting(log: Log, what: Callable[[], str]) -> Generator[None]:
         if (call := next(calls)) & (call - 1) == 0:
             log.warning("waiting for %.0f s: %s", time.monotonic() - begin, what())
 
-    with repeatedly(warn, "dagster-kafka-flip-waits", _SILENCE_SECONDS):
+    with repeatedly(warn, "dagster-kafka-flip-waits", first or _SILENCE_SECONDS):
         yield

@@ -17,7 +17,7 @@ from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.table import retries
+from dagster_kafka_flip.table import interruptible
 from tests import landed
 from tests.kafka_topic import Kafka
 
@@ -122,7 +122,7 @@ def test_a_broker_that_stays_away_ends_the_run_with_nothing_written(
     dead = tmp_path / "dead"
     source = source.model_copy(update={"java_properties": {**_SMALL_FETCHES, "default.api.timeout.ms": "5000"}})
     connection = KafkaConnection(bootstrap_servers=local.bootstrap_servers, read_timeout=5, request_timeout=1)
-    monkeypatch.setattr(retries, "_FIRST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(interruptible, "_FIRST_WAIT_SECONDS", 0.1)
     with (
         caplog.at_level(logging.WARNING, logger="dagster_kafka_flip"),
         _when_killed(local, dead, lambda: None) as pid,

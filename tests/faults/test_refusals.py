@@ -26,8 +26,8 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.runtime.session import check_session
-from dagster_kafka_flip.source.client_errors import Asked
 from dagster_kafka_flip.source.cluster import KafkaCluster
+from dagster_kafka_flip.source.cluster_client import Asked
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_plan, stream_run
+from dagster_kafka_flip.ingestion import dead_letter_table, ingest, open_stream, stream_plan
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
 from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.ingest import StreamRun
 from dagster_kafka_flip.ingestion.observation import Observed
 from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
-from dagster_kafka_flip.ingestion.stream_run import StreamRun
 from dagster_kafka_flip.sink import publication
 from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.lane import Lane, Lanes
@@ -142,7 +142,7 @@ MUTANTS: dict[str, Patch] = {
     "other streams are looked for neither just before the write nor behind it": _all(
         _as(table_writer, "shared_logs", lambda *_: []), _off((history, "check_alone"))
     ),
-    "a copy of the position is trusted for ever": _as(stream_run, "_is_fresh", lambda *_: True),
+    "a copy of the position is trusted for ever": _as(ingest, "_is_fresh", lambda *_: True),
     # What it lets pass, the next run refuses to read on from.
     "a repeat does not look whether the logs still have its records, and any other log is tolerated": _off(
         (BatchWriter, "_check_still_in_log"), (stream_plan.StreamPlanner, "_may_have_another_log")

@@ -318,9 +318,6 @@ class SimPort:
     def check_place_is_free(self) -> None:
         """Nothing else is there."""
 
-    def check_times_of_partitions(self, timestamps: Callable[[], Sequence[str]]) -> None:
-        """No times are partition columns."""
-
     def check_bounds(self, times_ms: Iterable[int]) -> None:
         """No clock is set back."""
 

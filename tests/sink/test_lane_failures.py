@@ -20,7 +20,7 @@ from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane
 from dagster_kafka_flip.sink.lane_failures import LaneFailures
 from dagster_kafka_flip.sink.progress import Origin, Progress
-from dagster_kafka_flip.source.client_errors import BrokerErrors
+from dagster_kafka_flip.source.cluster_client import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
 
 _CONNECTION = KafkaConnection(bootstrap_servers="broker:9092")

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.source.alignment import times_reached
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.log import Times
+from dagster_kafka_flip.source.log import Log, times_reached
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
@@ -41,7 +40,7 @@ def _run(cluster, state=None, **changes):
 def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning, offset, precision):
     log = LogModel(timestamps, min(beginning, len(timestamps)))
     offset = min(offset, len(timestamps))
-    reached = times_reached({T0: offset}, Times(ClusterModel({T0: log}), "read_committed"), precision_ms=precision)
+    reached = times_reached({T0: offset}, Log(ClusterModel({T0: log}), [T0], "read_committed"), precision_ms=precision)
     before = timestamps[log.beginning : offset]
     if not before:
         assert reached == {}

@@ -13,7 +13,7 @@ from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.source.plan import Limits, Spread
+from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
@@ -113,51 +113,12 @@ def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():
     assert Limits().max_offsets(100) is None
 
 
-def test_a_batch_spread_by_time_ends_at_the_same_time_on_each_topic_partition():
-    # t-0 has a record each second, t-1 ten of them; t-2 begins only later.
-    logs = {
-        T0: LogModel([1000 * n for n in range(1, 101)]),
-        T1: LogModel([100 * n for n in range(1, 1001)]),
-        T2: LogModel([90_000 + 10 * n for n in range(1, 501)]),
-    }
-    enumerator = _enumerator(ClusterModel(logs))
-    enumerator.start()
-    batch = enumerator.assign(Limits(max_records_per_batch=110, spread=Spread.TIME))
-    assert batch is not None
-    assert _texts(batch) == ["t-0 [0, 10)", "t-1 [0, 100)"]
-
-
-def test_records_of_one_and_the_same_time_still_fill_a_batch():
-    enumerator = _enumerator(ClusterModel({T0: LogModel([5] * 10), T1: LogModel([5] * 30)}))
-    enumerator.start()
-    batch = enumerator.assign(Limits(max_records_per_batch=4, spread=Spread.TIME))
-    assert batch is not None
-    assert _texts(batch) == ["t-0 [0, 1)", "t-1 [0, 3)"]
-
-
-@pytest.mark.parametrize(
-    "dated",
-    [
-        pytest.param([], id="no record has a timestamp"),
-        pytest.param([5, 6], id="only later ones have"),
-    ],
-)
-def test_records_without_a_timestamp_do_not_exceed_the_limit_of_a_batch_that_is_spread_by_time(dated):
-    enumerator = _enumerator(ClusterModel({T0: LogModel([-1] * 10 + dated), T1: LogModel([5] * 4)}))
-    left = enumerator.start().offset_span
-    while (batch := enumerator.assign(Limits(max_records_per_batch=3, spread=Spread.TIME))) is not None:
-        assert 0 < batch.plan.offset_span <= 3
-        left -= batch.plan.offset_span
-    assert left == 0
-
-
 # --- any sequence -------------------------------------------------------------------------------------------------
 
 _limits = st.builds(
     Limits,
     max_records_per_batch=st.none() | st.integers(1, 7),
     max_bytes_per_batch=st.none() | st.integers(1, 90),
-    spread=st.sampled_from(Spread),
 )
 
 

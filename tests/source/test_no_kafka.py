@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from dagster_kafka_flip.errors import ClusterUnreachableError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
-from dagster_kafka_flip.source.client_errors import BrokerErrors
+from dagster_kafka_flip.source.cluster_client import BrokerErrors
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dagster_kafka_flip.source.enumerator import log_status
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.stream_status import log_status
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,12 +7,12 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.checks.table_contents import Break, continuity
 from dagster_kafka_flip.source.incident import Incident
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import Break, continuity
 from tests.table.commits import append, create, foreign, restore
 
 TP = TopicPartition("t", 0)

@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_kafka_flip.checks.table_contents import Duplicates, find_duplicates, topics_with_several_logs
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.uniqueness import (
-    Duplicates,
-    RecordColumns,
-    covering_predicate,
-    find_duplicates,
-    offsets_predicate,
-    topics_with_several_logs,
-)
+from dagster_kafka_flip.table.window_rows import RecordColumns, covering_predicate, offsets_predicate
 
 COLUMNS = RecordColumns("topic", "partition", "offset")
 

@@ -19,7 +19,7 @@ from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.table.anchor import Anchor, find_anchor
+from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
@@ -251,31 +251,6 @@ def test_history_that_ends_before_the_position_stops():
         )
 
 
-def test_a_position_from_elsewhere_is_asked_for_only_where_what_is_left_of_history_is_harmless():
-    recorded = Anchor(8, 3, state_at(3), None, {}, is_recorded=True)
-
-    def expired(oldest: int, newest: int) -> Anchor:
-        assert (oldest, newest) == (6, 7)
-        return recorded
-
-    def find(*commits: Commit):
-        return find_anchor(reversed(commits), "main", "lake.t", expired=expired)
-
-    assert find(append(6), foreign(7, "OPTIMIZE")) == recorded
-    other = find(own(6, stream="other"), append(7))
-    assert _states(other.other_streams) == {"other": state_at(6)}, "it may read the same topic partitions"
-    assert replace(other, other_streams={}) == recorded
-    assert find(own(6), append(7)).state == state_at(6)
-    for taken_away in (
-        foreign(7, "TRUNCATE"),
-        foreign(7, "MYSTERY"),
-        restore(7, 3),
-        foreign(7, "RESTORE", timestamp="2026"),
-    ):
-        with pytest.raises(PositionLostError):
-            find(append(6), taken_away)
-
-
 def test_a_document_of_a_newer_version_stops():
     newer = Commit(2, "WRITE", {}, {}, '{"dagster-kafka-flip":2}')
     with pytest.raises(DocumentVersionError, match=r"written by a newer dagster-kafka-flip \(document version 2; "):
@@ -384,7 +359,7 @@ def test_uncounted_rows_are_looked_up_in_the_table(commit):
 
 def test_a_repair_of_one_stream_does_not_refuse_a_second_one():
     document = WindowsDocument(
-        attempt="a", run_id="r", base_version=1, mode="repair", windows=(), splits=(), state=state_at(1), repairs="main"
+        attempt="a", run_id="r", base_version=1, windows=(), splits=(), state=state_at(1), repairs="main"
     )
     repair = Commit(
         2, "WRITE", {"mode": "Overwrite", "predicate": '["(a = 1)"]'}, {"numOutputRows": "3"}, document.to_text()

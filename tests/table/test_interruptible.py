@@ -23,7 +23,7 @@ from tests.processes import wait_until
 
 _PATIENCE = 60
 _DOCUMENT = WindowsDocument(
-    attempt="an attempt", run_id="", base_version=0, mode="exact", windows=(), splits=(), state=EnumeratorState({})
+    attempt="an attempt", run_id="", base_version=0, windows=(), splits=(), state=EnumeratorState({})
 )
 
 

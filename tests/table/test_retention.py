@@ -15,15 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import ConcurrentIngestionError, PositionLostError, TableError
+from dagster_kafka_flip.errors import PositionLostError, TableError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.next_step import TOPIC, WHERE, set_position
 from dagster_kafka_flip.table.delta_log import TableLog
-from dagster_kafka_flip.table.delta_table import DeltaTable
-from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import DEFAULT_LOG_RETENTION, TOO_YOUNG_TO_ASK, log_retention
-from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
 _DAY = 24 * 3600
@@ -148,45 +145,23 @@ def _forget(spark, table, rounds=12):
     return checkpoint
 
 
-def _lost(table, oldest, has):
-    return (
-        f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest commit "
-        f"is version {oldest}, and it holds no commit of the stream. Nothing was written. Delta removes commits "
-        "after delta.logRetentionDuration. A record of the last run could replace it with the transaction version 0, "
-        f"version {oldest - 1} or later, and no dead letters pending: {has}. Check the table's last offsets, and set "
-        f"the position: {set_position(str(table), 'main', topics=TOPIC)}"
-    )
-
-
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table):
-    known = land().known
-    assert (known.anchor_version, known.transaction_version) == (1, 0)
+    land()
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'seen')")
-    seen = land(known=known, verify_after=timedelta(0)).known
-    assert (seen.anchor_version, seen.transaction_version, seen.table_version) == (1, 0, 2)
+    known = land(verify_after=timedelta(0)).known
     oldest = _forget(spark, table)
     assert oldest == 10
-    for record, has in (
-        (None, "there is none"),
-        (replace(seen, stream="another"), "there is none"),
-        (replace(seen, table_version=9, transaction_version=None), "it has no transaction version and version 9"),
-        (replace(seen, table_version=9, transaction_version=5), "it has 5 and version 9"),
-        (seen, "it has 0 and version 2"),
-        (
-            replace(seen, table_version=9, dead_letters_pending=True),
-            "it has 0 and version 9, and dead letters that may be pending",
-        ),
-    ):
+    for record in (None, known, replace(known, table_version=9)):
         with pytest.raises(PositionLostError) as error:
             land(known=record, verify_after=timedelta(0))
-        assert str(error.value) == _lost(table, oldest, has)
-    spark.sql(f"DELETE FROM delta.`{table}`")
-    with pytest.raises(
-        PositionLostError, match=r"it holds no commit of the stream. Nothing was written. Delta removes"
-    ):
-        land(known=replace(seen, table_version=9), verify_after=timedelta(0))
+        assert str(error.value) == (
+            f"the table {table} no longer has the history that holds the position of the stream 'main': its oldest "
+            f"commit is version {oldest}, and it holds no commit of the stream. Nothing was written. Delta removes "
+            "commits after delta.logRetentionDuration. Check the table's last offsets, and set the position: "
+            f"{set_position(str(table), 'main', topics=TOPIC)}"
+        )
 
 
 @pytest.mark.kafka
@@ -195,7 +170,7 @@ def test_a_position_that_delta_has_forgotten_is_never_guessed(land, spark, table
     "checkpoint",
     ["classic", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("in parts", "v2 json", "v2 parquet"))],
 )
-def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, spark, kafka, topic, table, checkpoint):
+def test_transactions_are_read_from_the_last_checkpoint_and_the_commits_after_it(land, spark, table, checkpoint):
     land()
     policy, _, form = checkpoint.partition(" ")
     if policy == "v2":
@@ -206,73 +181,24 @@ def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, s
         spark.sql(f"UPDATE delta.`{table}` SET kafka_partition = kafka_partition")
         spark.conf.set("spark.databricks.delta.checkpoint.partSize", "1")
     try:
-        _alter(spark, table, 9)
-        known = land().known
-        _forget(spark, table, rounds=3)
+        _forget(spark, table)
     finally:
         spark.conf.unset("spark.databricks.delta.checkpointV2.topLevelFileFormat")
         spark.conf.unset("spark.databricks.delta.checkpoint.partSize")
+    log = Path(table, "_delta_log")
     # `*.crc` of the local file system begins with a dot.
-    names = [file.name for file in Path(table, "_delta_log").glob("0*10.checkpoint.*")]
+    names = [file.name for file in log.glob("0*10.checkpoint.*")]
     assert len(names) == (1 if checkpoint != "in parts" else 2)
     assert all(name.endswith(".json" if checkpoint == "v2 json" else ".parquet") for name in names)
-    assert any(Path(table, "_delta_log").glob("_sidecars/*.parquet")) == checkpoint.startswith("v2")
-    assert (known.anchor_version, known.transaction_version, known.table_version >= 9) == (1, 0, True)
-
-    kafka.produce(topic, [(None, "y")] * 2)
-    one, two = (DeltaTable(spark, DeltaTarget(table=table), record=known) for _ in range(2))
-    first, second = one.anchor(), two.anchor()
-    assert first is not None
-    assert (first, first.version, first.state, first.is_recorded) == (second, 1, known.state, True)
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'between the two')")
-    later = two.anchor()
-    assert later is not None
-    assert later.table_version == first.table_version + 1
-
-    run = land(known=known, verify_after=timedelta(0))
-    assert [batch.committed.rows for batch in run.batches] == [2]
-    assert run.known.table_rows == 5
-    assert (run.known.anchor_version, run.known.transaction_version) == (run.batches[0].committed.version, 1)
-    for anchor in (first, later):
-        with pytest.raises(ConcurrentIngestionError):
-            TableWriter(one).commit(one.no_rows(), _document(anchor))
-    assert land(known=None).is_idle
-    assert spark.read.format("delta").load(table).count() == 5
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table):
-    land()
-    _alter(spark, table, 9)
-    known = land().known
-    _forget(spark, table, rounds=3)
-    again = land(known=known, verify_after=timedelta(0))
-    assert [(batch.committed.rows, batch.plan.splits) for batch in again.batches] == [(0, ())]
-    assert again.state == known.state
-    assert land(known=None).is_idle
-    # The log without its checkpoint tells nothing, and neither does one without the transaction.
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('round' = 'last')")
-    log = Path(table, "_delta_log")
+    assert any(log.glob("_sidecars/*.parquet")) == checkpoint.startswith("v2")
     newest = max(int(file.name[:20]) for file in log.glob("*.json"))
     there = TableLog(spark, DeltaTarget(table=table))
-    assert there.transaction_versions(table, newest) == {"dagster-kafka-flip/main": 1}
+    assert there.transaction_versions(table, newest) == {"dagster-kafka-flip/main": 0}
+    # The log without its checkpoint tells nothing.
     for file in log.glob("*.checkpoint*"):
         file.rename(file.with_suffix(".gone"))
     with pytest.raises(TableError, match=r"is incomplete: it has neither version 0 nor a later checkpoint"):
         there.transaction_versions(table, newest)
-
-
-def _document(anchor):
-    return CommitDocument(
-        stream="main",
-        attempt="another",
-        run_id="",
-        base_version=anchor.table_version,
-        anchor_version=anchor.version,
-        splits=(),
-        state=anchor.state,
-    )
 
 
 @pytest.mark.kafka
@@ -290,16 +216,17 @@ def test_another_stream_with_a_lost_position_stops_a_run_until_it_is_set_as_the_
         return ingest(KafkaSource(topics=(other,)), target, spark=spark_of, connection=connection)
 
     land_other()
+    _alter(spark, table, 7)
     kafka.produce(other, [(None, "y")])
-    known = land_other().known
-    _forget(spark, table)
-    known = replace(known, table_version=9)
+    # The version with a checkpoint, and all that is left of both streams.
+    assert land_other().batches[-1].committed.version == 10
+    _forget(spark, table, rounds=1)
     kafka.create(f"{other}-2")
     kafka.produce(f"{other}-2", [(None, "z")])
 
     def land_more():
         source = KafkaSource(topics=(other, f"{other}-2"))
-        return ingest(source, target, spark=spark_of, connection=connection, known=known, verify_after=timedelta(0))
+        return ingest(source, target, spark=spark_of, connection=connection)
 
     with pytest.raises(PositionLostError, match="the stream 'main' has committed") as error:
         land_more()

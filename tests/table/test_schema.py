@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableError
@@ -38,6 +39,7 @@ def _columns(**types):
         (_columns(a=NullType()), (), "the column 'a' has no type (VOID), as a null or an empty array has; cast it"),
         (_columns(a=_columns(b=ArrayType(NullType()))), (), "the column 'a.b' has no type (VOID)"),
         (_columns(a=BinaryType(), b=IntegerType()), ("A",), "the column 'a' is BINARY, and Delta would change its"),
+        (_columns(a=TimestampType(), b=IntegerType()), ("a",), "the column 'a' is TIMESTAMP, and Delta would change"),
     ],
 )
 def test_a_column_that_delta_would_not_keep_is_named(schema, by, message):

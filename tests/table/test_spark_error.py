@@ -17,9 +17,9 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.remote import server_advice
-from dagster_kafka_flip.table import retries as retries_module
+from dagster_kafka_flip.table import interruptible
 from dagster_kafka_flip.table.change_errors import error_of
-from dagster_kafka_flip.table.retries import TRIES, retried, warned_of_silence
+from dagster_kafka_flip.table.interruptible import TRIES, retried, warned_of_silence
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
     is_conflict,
@@ -199,7 +199,7 @@ def test_an_error_whose_text_ended_with_the_jvm():
 @pytest.mark.parametrize("failed", [WriteFailedError, PublishFailedError])
 @pytest.mark.parametrize("error", _MAY_PASS)
 def test_temporary_failures_are_retried_up_to_a_limit_and_logged_each_time(error, failed, monkeypatch, caplog):
-    monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(interruptible, "_FIRST_WAIT_SECONDS", 0.0)
     assert is_transient(error)
     tries = []
 
@@ -232,7 +232,7 @@ def test_permanent_failures_are_not_retried(error):
 
 
 def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypatch):
-    monkeypatch.setattr(retries_module, "_SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(interruptible, "_SILENCE_SECONDS", 0.01)
     told, lines = threading.Event(), []
 
     class Listener(logging.Handler):
@@ -246,11 +246,11 @@ def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypat
     # A store that answers once the log has told twice that there is no answer.
     with warned_of_silence(log, "reading the history of t"):
         assert told.wait(60)
-    assert all(line.startswith("reading the history of t has had no answer for 0 s: Spark waits") for line in lines)
+    assert all(line.startswith("waiting for 0 s: reading the history of t has had no answer. Spark") for line in lines)
 
 
 def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch):
-    monkeypatch.setattr(retries_module, "_FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(interruptible, "_FIRST_WAIT_SECONDS", 0.0)
     answers = iter([ClusterUnreachableError("no broker answered"), ClusterUnreachableError("no broker answered"), None])
 
     def ask():

@@ -13,6 +13,7 @@ import pytest
 import dagster_kafka_flip.table.store_lock as module
 from dagster_kafka_flip.errors import TableError
 from dagster_kafka_flip.table.store_lock import store_lock
+from dagster_kafka_flip.telemetry import repeatedly
 
 # Reads a number, and writes it back one larger: two of these at once lose some, unless the lock keeps them apart.
 _COUNT = """
@@ -78,17 +79,14 @@ def test_a_lock_that_can_not_be_made_is_followed_by_what_to_do(tmp_path, monkeyp
 
 
 def test_waiting_for_the_lock_says_where_its_owner_is_shown_and_ends(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(module, "_FIRST_WORD_SECONDS", 0.05)
-    monkeypatch.setattr(module, "_NEXT_WORD_SECONDS", 0.05)
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(repeatedly, "_SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5)
     table = str(tmp_path / "table")
     with store_lock(table, is_remote=False):
         with pytest.raises(TableError) as error, store_lock(table, is_remote=False):
             pass
         assert str(error.value).startswith(f"the table {table} has been locked by another process for 0 min")
-        assert caplog.messages[0].startswith(
-            f"waiting for another process, which is writing to {table}, for 0 s so far; fuser "
-        )
+        assert caplog.messages[0].startswith(f"waiting for 0 s: another process is writing to {table}; fuser ")
     with store_lock(table, is_remote=False):
         pass
 

@@ -29,7 +29,6 @@ _DOCUMENT = WindowsDocument(
     attempt="a1",
     run_id="r1",
     base_version=4,
-    mode="exact",
     windows=(_A, _B),
     splits=(KafkaPartitionSplit(_T0, 5, 9),),
     state=EnumeratorState({_T0: 9}, "cluster", {"t": "id"}),
@@ -49,7 +48,6 @@ _documents = st.builds(
     attempt=st.text(max_size=10),
     run_id=st.text(max_size=10),
     base_version=st.integers(-1, 2**40),
-    mode=st.sampled_from(["exact", "repair"]),
     windows=st.lists(_windows, max_size=4).map(tuple),
     splits=st.lists(splits, max_size=4).map(lambda drawn: tuple(sorted(drawn))),
     state=states,
@@ -101,7 +99,7 @@ def test_a_newer_version_is_refused_and_not_misread():
         WindowsDocument.from_text(_changed(**{_MARK: 2}))
 
 
-@pytest.mark.parametrize("missing", ["attempt", "run", "base", "mode", "windows", "splits", "state"])
+@pytest.mark.parametrize("missing", ["attempt", "run", "base", "windows", "splits", "state"])
 def test_a_document_with_a_part_missing_was_damaged(missing):
     document = json.loads(_DOCUMENT.to_text())
     del document[missing]

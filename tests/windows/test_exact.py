@@ -55,8 +55,8 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     [result] = rewrite(windows)
     assert rows() == brute_force
     assert result.rows == {key: sum(row[0] == key for row in brute_force) for key in {row[0] for row in brute_force}}
-    assert result.seen is not None
-    assert (result.seen.stragglers, result.seen.timeless) == (0, 0)
+    assert result.observed.windows is not None
+    assert (result.observed.windows.stragglers, result.observed.windows.timeless) == (0, 0)
     late = sum(
         any(offset > other and window.stop_ms <= later for later, other in log)
         for log in logs.values()
@@ -64,7 +64,7 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
         for window in windows
         if window.start_ms <= time < window.stop_ms
     )
-    assert sum(result.seen.late.values()) == late > 0
+    assert sum(result.observed.windows.late.values()) == late > 0
 
 
 def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrite, rows, topic):
@@ -82,8 +82,8 @@ def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, w
     log = write([-1, -1, START + 1, -1, START + HOUR])
     [result] = rewrite(hours(0, 2))
     assert rows() == expected(log, hours(0, 2))
-    assert result.seen is not None
-    assert (result.seen.timeless, result.stragglers) == (3, 3)
+    assert result.observed.windows is not None
+    assert (result.observed.windows.timeless, result.stragglers) == (3, 3)
 
 
 def test_rows_are_found_again_whatever_the_key_and_the_words_that_the_session_reserves(

@@ -126,8 +126,8 @@ def test_a_time_in_the_value_decides_and_the_log_is_read_on_both_sides(kafka, re
     [result] = rewrite(hours(0, 2), rules=rules, value_format=JsonFormat("at TIMESTAMP, n INT"))
     landed = spark.read.format("delta").load(table).select("kafka_window", "n").collect()
     assert sorted(tuple(row) for row in landed) == [("h000", -50), ("h000", 20), ("h000", 100)]
-    assert result.seen is not None
-    assert result.seen.timeless == 1
+    assert result.observed.windows is not None
+    assert result.observed.windows.timeless == 1
     with pytest.raises(ConfigurationError, match=r"event_time='n': the column is a int; use a TIMESTAMP column"):
         rewrite(hours(0, 1), rules=Windows(event_time="n"), value_format=JsonFormat("at TIMESTAMP, n INT"))
     # In another zone a time without an offset would be in another window: of the neighbours' rows some would be lost.

@@ -1,4 +1,4 @@
-"""Alignment and batches by time on real logs: what each run plans, and how the records that Spark reads are dated."""
+"""Alignment on real logs: what each run plans, and how the records that Spark reads are dated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from dagster_kafka_flip.errors import EventTimeUnknownError
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.plan import Limits, Spread
+from dagster_kafka_flip.source.plan import Limits
 from tests.source.flink.logs import rows_read, transact, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -87,19 +87,3 @@ def test_a_topic_written_in_transactions_is_not_aligned_by_its_markers(kafka, cl
     )
     _, rows, _ = run(KafkaSource.builder().set_topics(topic))
     assert rows == [(0, BASE), (1, BASE), (1, BASE + HOUR)]
-
-
-def test_batches_by_time_go_on_over_markers(spark, kafka, cluster, source_of, enumerator_of, topic):
-    kafka.create(topic, partitions=2)
-    for hour in range(3):
-        transact(kafka, cluster, topic, {0: [BASE + hour * HOUR] * 2, 1: [BASE + hour * HOUR + MINUTE]})
-    builder = KafkaSource.builder().set_topics(topic)
-    enumerator = enumerator_of(builder)
-    plan = enumerator.start()
-    read, offsets = [], 0
-    while (assignment := enumerator.assign(Limits(max_records_per_batch=4, spread=Spread.TIME))) is not None:
-        assert 0 < assignment.plan.offset_span <= 4
-        offsets += assignment.plan.offset_span
-        read += rows_read(spark, source_of(builder), assignment, "partition", "offset")
-    assert offsets == plan.offset_span == 15
-    assert sorted(read) == [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 0), (1, 2), (1, 4)]

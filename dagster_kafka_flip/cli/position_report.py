@@ -58,11 +58,13 @@ class PositionReport:
 
 
 def streams_of(history: Sequence[Commit]) -> tuple[str, ...]:
+    """The streams that have commits in a history."""
     # No stream has an empty id, so none is excluded.
     return tuple(sorted(other_streams(history, "")))
 
 
 def report_position(history: Sequence[Commit], stream: str, table: str, last: int) -> PositionReport:
+    """The report of one stream, with its last commits."""
     anchor, error = None, None
     counting = {commit.version for commit in commits_that_count(history)}
     own = (

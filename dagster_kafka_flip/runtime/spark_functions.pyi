@@ -1,0 +1,1 @@
+from pyspark.sql.functions import *  # noqa: F403 - the same names
