@@ -67,25 +67,6 @@ def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, re
     assert sum(result.seen.late.values()) == late > 0
 
 
-def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrite, rows, topic):
-    kafka.create(topic)
-    log = write([START + minute * 60_000 for minute in range(0, 480, 20)])
-    windows = [*hours(0, 2), *hours(4, 5)]
-    results = rewrite(windows)
-    assert [len(result.plan.windows) for result in results] == [2, 1]
-    assert rows() == expected(log, windows)
-
-
-def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, write, rewrite, rows, topic):
-    kafka.create(topic)
-    # Kafka's "no timestamp" is -1. A look-up by time passes over such records, at a log's start as elsewhere.
-    log = write([-1, -1, START + 1, -1, START + HOUR])
-    [result] = rewrite(hours(0, 2))
-    assert rows() == expected(log, hours(0, 2))
-    assert result.seen is not None
-    assert (result.seen.timeless, result.stragglers) == (3, 3)
-
-
 def test_rows_are_found_again_whatever_the_key_and_the_words_that_the_session_reserves(
     kafka, write, rewrite, rows, spark, topic
 ):
