@@ -25,7 +25,6 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     TableReplacedError,
     TopicNotFoundError,
-    TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.tolerance import CHECKS
@@ -171,26 +170,6 @@ def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic,
     assert (result.rows, result.lost_offsets) == (4, 6)
     assert [incident.lost_offsets for incident in result.incidents] == [3, 3]
     assert landed.values()[5:] == ["b6", "b7", "b8", "b9"]
-
-
-def test_a_recreated_topic(kafka, landed, topic):
-    values = landed.values()
-    kafka.delete(topic)
-    kafka.create(topic)
-    # As many as the position counts.
-    new = [f"new{number}" for number in range(len(values))]
-    kafka.produce(topic, [(None, value) for value in new])
-    assert f"the topic {topic} was deleted and recreated: " in landed.refused(TopicRecreatedError)
-
-    metadata, failed = landed.run()
-
-    assert landed.values() == [*values, *new]
-    incident = _incident(metadata)
-    assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
-    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": "unknown"}}
-    assert "kafka/lost_offsets" not in metadata, "nobody can tell, and it is not 0"
-    kafka.produce(topic, [(None, "more")])
-    assert landed.run()[1] == {}
 
 
 def test_a_missing_topic(kafka, landed, topic, broker, spark):
