@@ -228,6 +228,7 @@ def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, mo
     assert landed.rows(other["of"], "id", "name") == [(2, "b")]
 
 
+@pytest.mark.nightly
 def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     kafka, follow, build, spark, topic, table, monkeypatch
 ):
