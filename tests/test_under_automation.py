@@ -260,34 +260,6 @@ def test_a_tables_own_check_is_evaluated_also_if_the_run_has_a_list_without_it(
     assert len(warnings) == 2
 
 
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_table_in_yaml_lands_its_rows_at_the_ticks_of_its_condition(
-    kafka, broker, instance, topic, table, monkeypatch
-):
-    monkeypatch.setenv("TEST_KAFKA", broker)
-    text = (
-        f"  source: {{topics: [{topic}]}}\n  table: {table}/{{topic}}\n  name: landed\n"
-        "  observe_topics: {owners: ['team:a'], tags: {tier: 1}, group_name: 'of_{name}'}\n"
-        "  automation_condition: \"{{ dg.AutomationCondition.on_cron('*/15 * * * *') }}\"\n"
-    )
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "record")])
-    defs = load(resources=RESOURCES, orders=DELTA + text)
-    spec = defs.resolve_asset_graph().get(topic_asset_key(topic)).to_asset_spec()
-    assert ([*spec.owners], spec.tags["tier"]) == (["team:a"], "1")
-    assert spec.group_name == f"of_{topic}".replace("-", "_").replace(".", "_")
-    daemon = Daemon(defs, instance, MIDNIGHT + timedelta(minutes=1))
-    assert daemon.tick(MIDNIGHT + timedelta(minutes=6)) == []
-    asked: list[list[str]] = []
-    for minutes in (16, 17, 18):
-        requests = daemon.tick(MIDNIGHT + timedelta(minutes=minutes))
-        assert all(daemon.run(request).success for request in requests)
-        asked += [sorted(key.to_user_string() for key in request.asset_selection or ()) for request in requests]
-    assert asked == [[f"kafka/{topic}"], ["landed"]]
-    assert landed.count(f"{table}/{topic}") == 1
-
-
 def test_topics_of_many_components_are_one_step_and_each_keeps_its_own_options():
     files = {
         f"t{number}": f"{DELTA}  source: {{topics: [t{number}]}}\n  table: lake/t{number}\n  group_name: g{number}\n"

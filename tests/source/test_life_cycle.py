@@ -17,7 +17,6 @@ from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-ALL = Limits()
 
 
 def _enumerator(cluster, state=None, context=None, **changes):

@@ -10,8 +10,6 @@ from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
-from dagster_kafka_flip.table.commit import Commit
-from dagster_kafka_flip.table.history import commits_that_count
 from dagster_kafka_flip.table.window_rows import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope, windows_predicate
 
 WINDOW = Window("day", 0, 1000)
@@ -103,11 +101,3 @@ def test_never_a_row_of_a_log_that_is_not_read_is_replaced(known, read, topics):
 def test_the_predicate_names_topics_only_where_others_are_to_stay(names, read, topics, expected):
     scope = Scope.of(landed(*names), partitions(*read), topics)
     assert windows_predicate([WINDOW], "w", scope, "t", "p") == expected
-
-
-def commit(number, operation="WRITE", **parameters):
-    return Commit(number, operation, parameters, {})
-
-
-def counting(*commits):
-    return [each.version for each in commits_that_count(iter(commits))]

@@ -41,22 +41,6 @@ def recent(key="recent", hours_ago=2):
     return Window(key, now - (hours_ago + 1) * HOUR, now - hours_ago * HOUR)
 
 
-def transactions(kafka, topic, written, partition=0):
-    """Transactions that are committed one after the other: of each, the times of its records and their value."""
-    producer = kafka.producer(**{"transactional.id": topic})
-    producer.init_transactions(30)
-    for times, value in written:
-        producer.begin_transaction()
-        for ms in times:
-            producer.produce(topic, value, partition=partition, timestamp=ms)
-        producer.flush(30)
-        before = kafka.end_offset(topic, partition)
-        producer.commit_transaction(30)
-        deadline = time.monotonic() + 30
-        while kafka.end_offset(topic, partition) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-
 def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
     kafka.create(topic)
     window = recent()
