@@ -115,50 +115,6 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
 
 
 @pytest.mark.kafka
-def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
-    topic = records
-    where = ("--bootstrap-servers", broker)
-
-    def ranges(*arguments: str) -> dict[int, tuple[int, int]]:
-        splits = planned(*where, *arguments)["splits"]
-        return {split["partition"]: (split["start"], split["stop"]) for split in splits}
-
-    assert ranges("--topic-pattern", f"{topic[:-1]}.") == {0: (0, 5), 1: (0, 2)}
-    assert ranges("--partition", f"{topic}-1", "--partition", f"{topic}-2") == {1: (0, 2)}
-    between = ("--start", f"timestamp:{T0 + MINUTE}", "--stop", f"timestamp:{T0 + 3 * MINUTE}")
-    assert ranges("--topic", topic, *between) == {0: (1, 3)}
-    kafka.commit_offsets("readers", topic, {0: 4})
-    group = ("--group-id", "readers", "--start", "committed:latest")
-    assert ranges("--topic", topic, *group) == {0: (4, 5)}
-    stop = f'offsets:{{"{topic}": {{"1": 1}}}}'
-    assert ranges("--topic", topic, "--stop", stop) == {1: (0, 1)}
-
-
-@pytest.mark.kafka
-def test_batches_and_what_is_left_out_of_a_long_table(broker, records):
-    where = ("--bootstrap-servers", broker, "--topic", records)
-    document = planned(*where, "--max-records-per-batch", "3")
-    assert [batch["records_at_most"] for batch in document["batches"]] == [3, 3, 1]
-    assert document["totals"]["batches"] == 3
-    by_time = planned(*where, "--max-records-per-batch", "5", "--spread", "time")["batches"]
-    assert [(batch["splits"], batch["records_at_most"]) for batch in by_time] == [(1, 5), (1, 2)]
-    assert len(planned(*where, "--max-bytes-per-batch", "1")["batches"]) == 7
-    text = run(*where, "--limit-rows", "1").stdout
-    assert re.search(rf"^  {records} +0 .*\n  \.\.\. and 1 more$", text, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
-def test_very_many_batches_are_counted_by_their_size(broker, kafka, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "v")] * 250)
-    where = ("--bootstrap-servers", broker, "--topic", topic, "--max-records-per-batch", "1")
-    document = planned(*where)
-    assert (len(document["batches"]), document["batches_not_listed"], document["totals"]["batches"]) == (100, 150, 250)
-    assert document["totals"]["records_at_most"] == 250
-    assert re.search(r"^  batches +250$", run(*where).stdout, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
 def test_held_back_by_a_transaction_and_by_alignment(broker, kafka, records, project):
     path = Path(project())
     path.write_text(path.read_text().replace(".build()", ".set_watermark_alignment(timedelta(minutes=1)).build()", 1))

@@ -317,11 +317,6 @@ def test_each_kind_of_partitions_can_be_written(partitions, first):
     assert spec.partitions_def.get_first_partition_key() == first
 
 
-def test_a_topic_in_the_table_makes_an_asset_for_each_topic():
-    defs = load(resources=RESOURCES, landed=DELTA + "  source: {topics: [a.b, c]}\n  table: lake/{topic}\n")
-    assert keys(defs) == {"kafka/a.b", "kafka/c", "a_b", "c"}
-
-
 def test_a_topic_that_two_components_land_is_observed_once():
     first = DELTA + "  source: {topics: [a, b]}\n  table: lake/{topic}\n"
     second = DELTA + "  source: {topics: [b, c]}\n  table: lake/both\n"
@@ -346,12 +341,6 @@ def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded
     output = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
     assert re.search(r"the assets \w+ and \w+ both write to the stream 'main' of \S*lake/flights", output)
     assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", output)
-
-
-def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
-    late = "  source: {topics: [late]}\n  table: {table: lake/flights, stream: late}\n"
-    defs = load(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + late)
-    assert {"flights", "late"} <= keys(defs)
 
 
 def test_maintenance_has_the_options_of_kafka_delta_maintenance_and_makes_the_same_asset():
@@ -476,11 +465,6 @@ attributes:
         assert session.config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
 
 
-def test_the_resources_of_a_project_are_those_that_are_given():
-    assert set(load(resources=RESOURCES).resources or {}) == {"kafka", "spark"}
-    assert set(load(resources=RESOURCES.replace("  spark: {}\n", "")).resources or {}) == {"kafka"}
-
-
 # --- subclasses ---------------------------------------------------------------------------------------------------
 
 
@@ -522,23 +506,6 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
 
 
 # --- misuse -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("attributes", "line", "message"),
-    [
-        (FLIGHTS + "  limits:\n    spread: time\n    max_batches: many\n", 7, r"attributes\.limits\.max_batches: "),
-        (FLIGHTS + "  max_batches: 5\n", 5, r"attributes\.max_batches at .*write it below limits"),
-        (FLIGHTS + "  pool: '{{ nope }}'\n", 5, r"attributes\.pool.*'nope' not found in scope"),
-        (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
-        ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
-    ],
-)
-def test_errors_are_reported_with_file_line_and_field(attributes, line, message):
-    output = refusal(attributes)
-
-    assert f"landed/defs.yaml:{line}" in output
-    assert re.search(message, output, flags=re.DOTALL), output
 
 
 # --- patterns -----------------------------------------------------------------------------------------------------

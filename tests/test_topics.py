@@ -135,27 +135,6 @@ def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, ka
     }
 
 
-@pytest.mark.kafka
-def test_a_recreated_topic_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
-    asset = kafka_topic_asset(KafkaSource(topics=(topic,)))
-
-    def observed() -> tuple[str, dict[str, Any]]:
-        (found,) = looked_at(asset, instance, kafka_only).values()
-        record = instance.get_latest_data_version_record(topic_asset_key(topic))
-        assert record is not None
-        assert record.asset_observation is not None
-        return record.asset_observation.tags["dagster/data_version"], found
-
-    kafka.create(topic)
-    before, _ = observed()
-    kafka.delete(topic)
-    kafka.create(topic)
-    after, found = observed()
-    assert found["kafka/end_offsets"] == {topic: [0]}
-    assert after != before
-    assert "kafka/offsets_per_second" not in found
-
-
 def test_the_users_topic_options_are_on_each_topic_asset():
     condition = AutomationCondition.on_cron("@hourly")
     asset = kafka_topic_asset(

@@ -95,19 +95,6 @@ def test_a_wrong_value_for_a_stream_is_reported_with_its_field(config, message, 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"start": 'offsets:{"payments": {"0": 1}}'}, "start: the offsets name payments-0, but the source reads"),
-        ({**_REPLACE, "stop": _NEW_YEAR}, "which is not after its start"),
-    ],
-)
-def test_a_wrong_value_for_several_tables_is_reported_with_its_field(config, message, instance):
-    with pytest.raises(ConfigurationError) as error:
-        run(_SEVERAL, config, instance)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
         (
             {"tolerate": ["WindowBeyondRetentionEror"]},
             "tolerate: unknown error 'WindowBeyondRetentionEror'; did you mean WindowBeyondRetentionError?",
@@ -135,11 +122,6 @@ def test_a_wrong_run_config_in_python_is_reported_where_it_is_made(kind, config,
     with pytest.raises(ConfigurationError) as error:
         kind(**config)
     assert message in str(error.value)
-
-
-def test_a_run_config_takes_its_fields_by_name():
-    with pytest.raises(ConfigurationError, match=r"write IngestRunConfig\(start=...\)"):
-        IngestRunConfig("earliest")
 
 
 def test_environment_variables_are_read_when_the_run_begins(instance, monkeypatch):

@@ -100,22 +100,6 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("[a]", "attributes.table: expected a string, got ['a']"),
-        ("", "attributes.table: empty; write a path or a name"),
-        (
-            "{table: t, clusterby: [a]}",
-            "attributes.table.clusterby: invalid DeltaTarget: clusterby: unknown field; did you mean cluster_by?",
-        ),
-    ],
-)
-def test_a_wrong_setting_of_a_table_is_reported_with_its_file_and_line(table, message):
-    output = refusal(landed=f"{TABLE}  source: {{topics: [flights]}}\n  table: {table}\n")
-    assert f"landed/defs.yaml:4: {message}" in output
-
-
-@pytest.mark.parametrize(
     ("attributes", "line", "message"),
     [
         (
@@ -212,22 +196,6 @@ def test_a_wrong_resource_is_reported_with_its_file_and_line_and_no_password(kaf
     assert "hunter2" not in output
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "No components found in YAML file"),
-        ("type: dagster_kafka_flip.KafkaDeltaComponnt\nattributes: {}\n", "no attribute `KafkaDeltaComponnt`"),
-        ("type: dagster_kafka_flp.KafkaDeltaComponent\nattributes: {}\n", "No module named 'dagster_kafka_flp'"),
-        (f"{TABLE}{FLIGHTS}  kafka: kafak\n", "resource with key 'kafak' required"),
-        (f"{TABLE}{FLIGHTS}  group_name: '{{{{ nope }}}}'\n", "defs.yaml:5 - attributes.group_name"),
-        (f"{RESOURCES}  kafka: 'a:1'\n", "defs.yaml:3: attributes.kafka: invalid KafkaResource; write its fields"),
-        (f"{RESOURCES}  spark: local\n", "defs.yaml:3: attributes.spark: invalid SparkResource; write its fields"),
-    ],
-)
-def test_a_file_that_is_wrong_as_a_whole_says_so(text, message):
-    assert message in refusal(landed=text)
-
-
 def test_a_resource_that_is_all_in_a_variable_is_not_shown(monkeypatch):
     monkeypatch.setenv("WHOLE", '{"bootstrap_servers": "a:1", "sasl_password": "hunter2"}')
     output = refusal(resources=RESOURCES + '  kafka: "{{ env.WHOLE }}"\n  spark: {}\n')
@@ -243,8 +211,3 @@ def test_each_of_several_wrong_names_is_reported_with_its_line_and_without_its_v
         ("stream", "5", "Value error, not an attribute of its own; write it below table"),
     ]
     assert "hunter2" not in output
-
-
-def test_a_file_without_attributes_says_what_is_missing():
-    output = refusal(landed="type: dagster_kafka_flip.KafkaDeltaComponent\n")
-    assert output == "invalid KafkaDeltaComponent: source: missing; table: missing"
