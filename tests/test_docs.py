@@ -343,7 +343,7 @@ def test_every_command_of_dg_is_one_of_its_own(where, line):
     assert not getattr(command, "commands", {}) or line.startswith("dg scaffold defs dagster_kafka_flip."), where
 
 
-# tests/test_getting_started.py runs the one of its page.
+# scripts/test_install.py runs the one of its page.
 _LINES_OF_PYTHON = [
     pair for pair in _command_lines() if pair[1].startswith("python -c") and "getting-started" not in pair[0]
 ]

@@ -15,7 +15,6 @@ from deltalake import DeltaTable
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.spark_server import SparkServer
-from tests.connect_server import ConnectServer
 from tests.processes import Process, descendants, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
@@ -45,39 +44,6 @@ try:
     build_session(remote=sys.argv[1], config={"spark.ui.enabled": "false"})
 except SparkSessionError as error:
     print(error)
-"""
-
-
-_MEETS_A_SERVER_THAT_ENDS = """
-import sys
-from dagster_kafka_flip import (
-    DeltaSource, JsonSerializer, KafkaConnection, KafkaSink, KafkaSource, build_session, ingest, publish,
-)
-from dagster_kafka_flip.errors import KafkaFlipError
-
-servers, topic, table, remote = sys.argv[1:]
-connection = KafkaConnection(bootstrap_servers=servers)
-source = KafkaSource(topics=(topic,))
-session = build_session(remote=remote)
-ingest(source, table, spark=lambda: session, connection=connection)
-print("landed", flush=True)
-input()
-
-def attempts():
-    yield lambda: ingest(source, table, spark=lambda: session, connection=connection)
-    yield lambda: ingest(source, f"{table}-2", spark=lambda: session, connection=connection)
-    sink = KafkaSink(topic=topic, transactional_id_prefix=topic, key=JsonSerializer(columns=("kafka_offset",)))
-    yield lambda: publish(DeltaSource(table=table), sink, spark=lambda: session, connection=connection)
-    # From Spark 4.2 on, a server that shuts down answers this only with its end.
-    session.release_session_on_close = False
-    session.stop()
-    yield lambda: build_session(remote=remote)
-
-for attempt in attempts():
-    try:
-        attempt()
-    except KafkaFlipError as error:
-        print(type(error).__name__, error)
 """
 
 
@@ -148,45 +114,6 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
     assert stopped == f"Stopped the Spark server on {tmp_path / 'server'}.\n"
     assert run("stop", *here).stdout == f"No Spark server was running on {tmp_path / 'server'}.\n"
     assert run("status", *here, code=1).stdout == f"No Spark server is running on {tmp_path / 'server'}.\n"
-
-
-@pytest.mark.kafka
-@pytest.mark.nightly
-def test_a_run_that_meets_a_server_that_shuts_down_says_so(kafka, broker, topic, tmp_path, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a")])
-    remove = tmp_path / "bin" / "rm"
-    # With this, Spark removes its folders, behind the stop of its context and before its end.
-    remove.parent.mkdir()
-    waits = f"touch {tmp_path}/stopped\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
-    remove.write_text(f'#!/bin/sh\n{waits}\nexec /bin/rm "$@"\n')
-    remove.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{remove.parent}{os.pathsep}{os.environ['PATH']}")
-    with ConnectServer(tmp_path / "server") as server:
-        monkeypatch.undo()
-        client = subprocess.Popen(
-            [sys.executable, "-c", _MEETS_A_SERVER_THAT_ENDS, broker, topic, str(tmp_path / "table"), server.remote],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert client.stdout is not None
-            assert client.stdout.readline() == "landed\n"
-            kafka.produce(topic, [(None, "b")])
-            server.process.terminate()
-            wait_until((tmp_path / "stopped").exists, seconds=60)
-            reported = client.communicate("\n", timeout=120)[0].splitlines()
-        finally:
-            client.kill()
-            (tmp_path / "go").touch()
-    classes = [line.split()[0] for line in reported]
-    assert classes == ["TableError", "TableError", "TableError", "SparkSessionError"]
-    *of_runs, of_new_session = reported
-    for line in of_runs:
-        assert "The Spark Connect server is shutting down: when it has ended, start it again" in line
-    # From Spark 4.2 on, the server has another error for it, which says nothing of the shutdown.
-    assert "no Spark Connect session with sc://127.0.0.1:" in of_new_session
 
 
 @pytest.mark.slow

@@ -197,6 +197,7 @@ defs = Definitions(
 """
 
 
+@pytest.mark.nightly
 def test_a_plan_reports_what_records_would_be_read_as(kafka, topic, table, registry, broker, produce, tmp_path):
     kafka.create(topic)
     path = tmp_path / f"project_{topic.replace('-', '_')}.py"
@@ -252,6 +253,7 @@ def lagging(registry):
         yield SchemaRegistry(url=server.url), late
 
 
+@pytest.mark.nightly
 def test_a_registry_that_lags_costs_no_record_and_no_field(
     kafka, topic, table, spark, lagging, produce, run, monkeypatch
 ):
@@ -281,6 +283,7 @@ def test_a_registry_that_lags_costs_no_record_and_no_field(
     assert landed.rows(table, "id", "note", "n", where="id > 2") == [(3, None, 3), (4, "y", 4)]
 
 
+@pytest.mark.nightly
 def test_a_schema_that_the_registry_will_never_have_is_a_dead_letter_where_that_is_tolerated(
     kafka, topic, table, spark, registry, produce, run, monkeypatch
 ):
@@ -315,6 +318,7 @@ def test_a_missing_subject_is_reported_before_spark_starts(kafka, topic, connect
         )
 
 
+@pytest.mark.nightly
 def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, table, connection, spark_of, tmp_path):
     kafka.create(topic)
     with LocalRegistry(tmp_path / "registry") as local, SchemaRegistryClient({"url": local.url}) as client:
@@ -352,6 +356,7 @@ def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, tab
     assert landed.count(table) == 4
 
 
+@pytest.mark.nightly
 def test_windows(kafka, topic, table, registry, connection, spark_of, produce, read_again):
     kafka.create(topic)
     start = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)

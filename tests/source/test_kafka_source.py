@@ -32,32 +32,6 @@ def test_a_source_reads_everything_committed_by_default():
     )
 
 
-def test_every_call_of_the_builder_leaves_the_builder_before_it_alone():
-    base = KafkaSource.builder().set_topics("a").set_property("max.poll.records", "5")
-    changed = (
-        base.set_topics("z")
-        .set_group_id("g")
-        .set_starting_offsets(OffsetsInitializer.latest())
-        .set_bounded(OffsetsInitializer.committed_offsets())
-        .set_isolation_level("read_uncommitted")
-        .set_property("fetch.min.bytes", "1")
-        .set_properties({"max.poll.records": "7"})
-        .set_bootstrap_servers("b:1")
-    )
-    assert base.build() == KafkaSource.builder().set_topics("a").set_property("max.poll.records", "5").build()
-    source = changed.build()
-    assert source.topics == ("z",)
-    assert source.group_id == "g"
-    assert source.starting_offsets == OffsetsInitializer.latest()
-    assert source.stopping_offsets == OffsetsInitializer.committed_offsets()
-    assert source.isolation_level == "read_uncommitted"
-    assert source.properties == {"max.poll.records": "7", "fetch.min.bytes": "1"}
-    assert source.connection == KafkaConnection(bootstrap_servers="b:1")
-    assert base.set_connection(KafkaConnection(bootstrap_servers="c:1")).build().connection == KafkaConnection(
-        bootstrap_servers="c:1"
-    )
-
-
 def test_keywords_make_the_same_source_as_the_builder():
     built = (
         KafkaSource.builder()

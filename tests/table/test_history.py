@@ -12,9 +12,7 @@ from dagster_kafka_flip.errors import (
     PositionLostError,
     TableChangedError,
     TableReplacedError,
-    TopicRecreatedError,
 )
-from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -23,7 +21,6 @@ from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
 from dagster_kafka_flip.table.history import check_between
-from dagster_kafka_flip.table.window_rows import earlier_rows
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
 
@@ -390,34 +387,3 @@ def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_h
 
 
 # --- rows of earlier logs -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "moved", "earlier"),
-    [
-        ("a", "a", True, False),
-        ("a", "b", False, True),
-        (None, None, False, False),
-        # Brokers that are newer than the rows tell ids.
-        (None, "b", False, False),
-        (None, None, True, True),
-        (None, "b", True, True),
-        ("a", None, True, True),
-    ],
-)
-def test_rows_of_a_log_without_an_id_are_the_stream_s_until_a_run_began_elsewhere(before, now, moved, earlier):
-    split = KafkaPartitionSplit(TopicPartition("t", 0), 0, 40)
-
-    def landed(version, topic_id, **more):
-        ids = {} if topic_id is None else {"t": topic_id}
-        state = replace(state_at(version), topic_ids=ids)
-        return replace(document_of(version), state=state, splits=(split,), **more)
-
-    first = landed(1, before)
-    recreated = incident_of(TopicRecreatedError("t was recreated"), "The run went on.")
-    for ways in ({"incidents": (recreated,)}, {"reason": "by hand"}, {"overrides_start": True}):
-        last = landed(2, now, **(ways if moved else {}))
-        found = earlier_rows([_write(last), _write(first), create()], last.state)
-        assert {tp: (rows.version, rows.stop) for tp, rows in found.items()} == (
-            {split.topic_partition: (1, 40)} if earlier else {}
-        )
