@@ -116,6 +116,7 @@ def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, bro
     assert run("status", *here, code=1).stdout == f"No Spark server is running on {tmp_path / 'server'}.\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_server_starts_whatever_its_user_has_for_spark_and_a_kill_leaves_no_process(tmp_path, monkeypatch):
     missing = "/missing/python"

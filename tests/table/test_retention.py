@@ -226,6 +226,7 @@ def test_a_forgotten_position_is_taken_from_a_record_that_delta_confirms(land, s
     assert spark.read.format("delta").load(table).count() == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_position_taken_from_a_record_is_committed_at_once(land, spark, table):

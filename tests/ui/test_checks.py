@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = [*MARKS, pytest.mark.nightly]
+pytestmark = MARKS
 
 
 def test_each_check_shows_what_it_found_with_its_numbers(screen: Screen, checked: str):

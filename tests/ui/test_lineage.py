@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = [*MARKS, pytest.mark.nightly]
+pytestmark = MARKS
 
 
 def test_the_graph_leads_from_the_topic_to_its_tables_with_icons_and_badges(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import date, datetime, timezone
 
-import pytest
 from playwright.sync_api import expect
 
 from examples.flights_data import load_flights
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = [*MARKS, pytest.mark.nightly]
+pytestmark = MARKS
 
 
 def test_a_range_that_is_backfilled_through_the_api_shows_at_its_partitions(screen: Screen, backfilled: str):

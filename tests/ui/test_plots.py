@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = [*MARKS, pytest.mark.nightly]
+pytestmark = MARKS
 
 
 def test_the_numbers_of_the_runs_are_plotted(screen: Screen, landed: str, failed: str):

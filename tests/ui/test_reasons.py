@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.screen import MARKS, Screen
 
-pytestmark = [*MARKS, pytest.mark.nightly]
+pytestmark = MARKS
 
 
 def _open(page: Page, result: str) -> None:

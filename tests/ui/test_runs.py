@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.ui.screen import MARKS, Screen
@@ -28,7 +27,6 @@ def test_a_runs_log_shows_what_it_planned(screen: Screen, landed: str):
     screen.shoot("run")
 
 
-@pytest.mark.nightly
 def test_a_failed_runs_whole_error_can_be_read(screen: Screen, failed: str):
     page = screen.open(f"/runs/{failed}?logs=step%3Aflights")
     expect(page.get_by_text("Failure", exact=True).first).to_be_visible()
