@@ -75,13 +75,7 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"verify": None}, "invalid IngestRunConfig: verify: expected true or false"),
         ({"mode": "replace"}, "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T"),
         ({**_REPLACE, "stop": _NEW_YEAR}, "ends at 2026-01-01T00:00:00Z, which is not after its start"),
-        (
-            {**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5},
-            (
-                "max_bytes_per_batch, max_batches: not allowed with mode: replace, which writes its time range in one "
-                "commit"
-            ),
-        ),
+        ({**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5}, "max_bytes_per_batch, max_batches: not allowed"),
         ({**_REPLACE, "time_column": ""}, "time_column: empty"),
         ({"time_column": "at"}, "time_column: only for mode: replace; remove it, or set the mode"),
     ],
@@ -95,10 +89,7 @@ def test_a_wrong_value_for_a_stream_is_reported_with_its_field(config, message, 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (
-            {"tolerate": ["WindowBeyondRetentionEror"]},
-            "tolerate: unknown error 'WindowBeyondRetentionEror'; did you mean WindowBeyondRetentionError?",
-        ),
+        ({"tolerate": ["WindowBeyondRetentionEror"]}, "tolerate: unknown error 'WindowBeyondRetentionEror'; did you"),
         ({"tolerate": ["ConfigurationError"]}, "tolerate: ConfigurationError can't be tolerated; allowed: "),
     ],
 )

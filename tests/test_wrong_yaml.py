@@ -102,46 +102,18 @@ def test_a_wrong_attribute_is_reported_with_its_file_and_line(attribute, message
 @pytest.mark.parametrize(
     ("attributes", "line", "message"),
     [
-        (
-            "  source: flights\n  table: t\n",
-            3,
-            "attributes.source: invalid KafkaSource 'flights'; write its fields as a mapping",
-        ),
-        (
-            "  source: {topic: [a]}\n  table: t\n",
-            3,
-            "attributes.source.topic: invalid KafkaSource: topic: unknown field; did you mean topics?",
-        ),
-        (
-            "  source: {options: {topic: a}, topics: [a]}\n  table: t\n",
-            3,
-            "attributes.source.options: options replaces all other fields of a source: set it or topics, not",
-        ),
-        (
-            "  source: {topics: [5]}\n  table: t\n",
-            3,
-            "attributes.source.topics.0: expected a string; write it in quotes",
-        ),
-        (
-            "  source: {partitions: {a: 0}}\n  table: t\n",
-            3,
-            "attributes.source.partitions: map topics to partition numbers, such as {flights: [0, 1]}",
-        ),
+        ("  source: flights\n  table: t\n", 3, "attributes.source: invalid KafkaSource 'flights'; write its fields"),
+        ("  source: {topic: [a]}\n  table: t\n", 3, "attributes.source.topic: invalid KafkaSource: topic: unknown"),
+        ("  source: {options: {topic: a}, topics: [a]}\n  table: t\n", 3, "attributes.source.options: options"),
+        ("  source: {topics: [5]}\n  table: t\n", 3, "attributes.source.topics.0: expected a string; write it in"),
+        ("  source: {partitions: {a: 0}}\n  table: t\n", 3, "attributes.source.partitions: map topics to partition"),
         (
             "  source: {topics: [a], starting_offsets: 2026-01-01}\n  table: t\n",
             3,
             "attributes.source.starting_offsets: invalid offsets '2026-01-01'; write earliest, latest, committed, com",
         ),
-        (
-            "  source: {topics: [a]}\n  table: '{{ env.NOT_SET }}/orders'\n",
-            4,
-            "attributes.table: the environment variable NOT_SET is not set; set it, or write a default",
-        ),
-        (
-            "  source: {topics: [a]}\n  table: lake/{{ topic }}\n",
-            4,
-            "attributes.table: 'topic' is undefined; correct the name; for each topic, write {topic} in single braces",
-        ),
+        ("  source: {topics: [a]}\n  table: '{{ env.NOT_SET }}/orders'\n", 4, "attributes.table: the environment"),
+        ("  source: {topics: [a]}\n  table: lake/{{ topic }}\n", 4, "attributes.table: 'topic' is undefined; correct"),
     ],
 )
 def test_a_wrong_source_or_table_is_reported_with_its_file_and_line(attributes, line, message):

@@ -78,10 +78,7 @@ def operator(**options: Any) -> KafkaToDeltaOperator:
         ({"tolerate": ["ConfigurationError"]}, "can't be tolerated"),
         ({"partition_keys": CronPartitionTimetable("@daily", timezone="UTC")}, "windows=Windows"),
         ({"windows": "daily"}, "windows"),
-        (
-            {"windows": Windows(), "partition_keys": "@daily"},
-            "partition_keys: expected CronPartitionTimetable, got str",
-        ),
+        ({"windows": Windows(), "partition_keys": "@daily"}, "partition_keys: expected CronPartitionTimetable, got"),
         ({"kafka_conn_id": None}, "kafka_conn_id: expected str, got None"),
         ({"kafka_conn_id": ""}, "kafka_conn_id is empty"),
         ({"spark": ""}, "spark is empty"),

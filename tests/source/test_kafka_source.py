@@ -124,10 +124,7 @@ _at, _by_time = OffsetsInitializer.specific_offsets, OffsetsInitializer.timestam
             KafkaSource.builder().set_topic_pattern("a.*").set_starting_offsets(_at({("b", 1): 1})),
             "the offsets name b-1, but the source reads topics matching a.*",
         ),
-        (
-            _BUILDER.set_starting_offsets(_by_time(7)).set_bounded(_by_time(6)),
-            "the start timestamp:7 is after the stop timestamp:6",
-        ),
+        (_BUILDER.set_starting_offsets(_by_time(7)).set_bounded(_by_time(6)), "the start timestamp:7 is after the"),
         (
             _BUILDER.set_starting_offsets(_at({("a", 1): 9})).set_bounded(_at({("a", 0): 3, ("a", 1): 8})),
             "a-1: the start offset 9 is after the stop offset 8",
@@ -136,10 +133,7 @@ _at, _by_time = OffsetsInitializer.specific_offsets, OffsetsInitializer.timestam
         (_BUILDER.set_group_id(""), "group_id: empty"),
         (_BUILDER.set_isolation_level("serializable"), "isolation_level: must be 'read_committed' or 'read_unc"),
         (_BUILDER.set_property("max.poll.records", 5), "properties.max.poll.records: expected a string"),  # pyright: ignore[reportArgumentType]
-        (
-            _BUILDER.set_librdkafka_property("receive.buffer.bytes", SECRET),
-            "the property receive.buffer.bytes is a Java consumer name: librdkafka's name is",
-        ),
+        (_BUILDER.set_librdkafka_property("receive.buffer.bytes", SECRET), "the property receive.buffer.bytes is a"),
     ],
 )
 def test_a_source_that_can_not_be_is_refused_with_the_reason(builder, message):

@@ -101,17 +101,11 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ("offsets:", "invalid offsets 'offsets:'; "),
         ("timestamp:yesterday", "invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         ("timestamp:-5", "the timestamp -5 is before 1970, which Kafka can't look up; write 1970 or later"),
-        (
-            f"timestamp:{2**63}",
-            "the timestamp 9223372036854775808 is above Kafka's maximum of 9223372036854775807; write mill",
-        ),
+        (f"timestamp:{2**63}", "the timestamp 9223372036854775808 is above Kafka's maximum of 9223372036854775807"),
         (f"timestamp:{'9' * 5000}", "invalid timestamp '999"),
         ("timestamp:12026-01-31T00:00:00Z", "invalid timestamp '12026-01-31T00:00:00Z'"),
         ("timestamp:²", "invalid timestamp '²'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
-        (
-            "timestamp:2026-01-31T00:00:00",
-            "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as 2026-01-31T00:00:00Z",
-        ),
+        ("timestamp:2026-01-31T00:00:00", "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as"),
         ("offsets:17", 'invalid offsets \'17\'; write a map such as {"flights": {"0": 17, "1": 23}}'),
         ("offsets:{", "invalid offsets '{'; write a map such as "),
         ('offsets:{"a": 17}', "; write a map such as "),
@@ -126,10 +120,7 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has the key 'a' twice; write each topic"),
         ('offsets:{"a": {"00": 1}}', "; write a map such as "),
         ('offsets:{"a": {"\u0663": 1}}', "; write a map such as "),
-        (
-            "timestamp:2026",
-            "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
-        ),
+        ("timestamp:2026", "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write"),
         ("timestamp:20260131", "timestamp 20260131 looks like a date, but milliseconds since 1970 are expected: write"),
     ],
 )

@@ -294,11 +294,7 @@ def test_a_record_that_becomes_several_rows_of_one_key_ends_the_run(kafka, follo
 @pytest.mark.parametrize(
     ("column", "change_it", "reported"),
     [
-        (
-            "kafka_deleted",
-            lambda rows: rows.drop("kafka_deleted"),
-            r"have no column kafka_deleted, which its mode needs",
-        ),
+        ("kafka_deleted", lambda rows: rows.drop("kafka_deleted"), "have no column kafka_deleted, which its mode"),
         ("kafka_offset", lambda rows: rows.drop("kafka_offset", "id"), r"have no column id, kafka_offset, which its"),
         (
             "kafka_deleted",
