@@ -67,12 +67,7 @@ def test_records_topics_and_cluster_outlive_a_restart(tmp_path: Path, monkeypatc
         id_before = cluster_id(first.address)
         create_topic(broker.bootstrap_servers, "flights")
         producer = Producer(
-            {
-                "bootstrap.servers": first.address,
-                "transactional.id": "t",
-                "message.max.bytes": 16_000_000,
-                **QUIET,
-            }
+            {"bootstrap.servers": first.address, "transactional.id": "t", "message.max.bytes": 16_000_000, **QUIET}
         )
         producer.init_transactions(15)
         producer.begin_transaction()
@@ -160,11 +155,7 @@ def test_a_port_in_use_is_named(tmp_path: Path):
 
 
 def recorded(data_dir: Path, pid: int) -> LocalBroker:
-    state = {
-        "ports": {"port": 9, "controller_port": 10},
-        "pid": pid,
-        "started_at": "2026-01-01T00:00:00+00:00",
-    }
+    state = {"ports": {"port": 9, "controller_port": 10}, "pid": pid, "started_at": "2026-01-01T00:00:00+00:00"}
     (data_dir / "broker.json").write_text(json.dumps(state))
     return LocalBroker(data_dir)
 

@@ -10,10 +10,7 @@ from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import DeltaTarget, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import (
-    StreamOverlapError,
-    TableReplacedError,
-)
+from dagster_kafka_flip.errors import StreamOverlapError, TableReplacedError
 from tests import landed
 from tests.reports import report
 

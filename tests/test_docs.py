@@ -362,10 +362,7 @@ def test_a_failure_sensor_gets_the_class_of_the_error(block, instance):
 
     asset = build_kafka_delta_asset(name="flights", source=KafkaSource(topics=("flights",)), table="warehouse/flights")
     # Nothing listens on port 1.
-    resources = {
-        "kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1),
-        "spark": SparkResource(),
-    }
+    resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1), "spark": SparkResource()}
     failed = materialize([asset], resources=resources, instance=instance, raise_on_error=False)
     (event,) = [event for event in failed.all_events if event.is_run_failure]
     context = build_run_status_sensor_context("tell_somebody", event, instance, failed.dagster_run)

@@ -47,14 +47,8 @@ def test_source_and_formats_are_options_of_an_asset():
     [
         ({"topic": "t"}, "table option 'format': missing"),
         ({"format": "json"}, "table option 'topic': missing"),
-        (
-            {"topic": "t", "format": "json", "formt": "x"},
-            "table option 'formt': unknown, or without",
-        ),
-        (
-            {"topic": "t", "format": "json", "sink.partitioner": "x"},
-            "table option 'sink.partitioner': unknown",
-        ),
+        ({"topic": "t", "format": "json", "formt": "x"}, "table option 'formt': unknown, or without"),
+        ({"topic": "t", "format": "json", "sink.partitioner": "x"}, "table option 'sink.partitioner': unknown"),
         ("topic=t", "options: expected Mapping, got str"),
     ],
 )

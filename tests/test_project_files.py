@@ -26,9 +26,7 @@ def test_each_make_target_that_a_file_names_exists(path: Path):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [each for each in _TEXTS if each.suffix in {".yml", ".yaml"}],
-    ids=lambda path: str(path.relative_to(_ROOT)),
+    "path", [each for each in _TEXTS if each.suffix in {".yml", ".yaml"}], ids=lambda path: str(path.relative_to(_ROOT))
 )
 def test_each_yaml_file_can_be_read(path: Path):
     assert isinstance(yaml.safe_load(path.read_text()), dict)

@@ -9,11 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import (
-    LogChangedError,
-    TopicNotFoundError,
-    TopicRecreatedError,
-)
+from dagster_kafka_flip.errors import LogChangedError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest

@@ -56,10 +56,7 @@ class _Landed:
         result = materialize(
             [asset],
             instance=self._instance,
-            resources={
-                "kafka": KafkaResource(bootstrap_servers=address or self.address),
-                "spark": SparkResource(),
-            },
+            resources={"kafka": KafkaResource(bootstrap_servers=address or self.address), "spark": SparkResource()},
         )
         metadata = report(result)
         checks = result.get_asset_check_evaluations()

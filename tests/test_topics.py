@@ -138,12 +138,7 @@ def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, ka
 def test_the_users_topic_options_are_on_each_topic_asset():
     condition = AutomationCondition.on_cron("@hourly")
     asset = kafka_topic_asset(
-        KafkaSource(
-            topics=(
-                "orders",
-                "payments",
-            )
-        ),
+        KafkaSource(topics=("orders", "payments")),
         description="Of the shop.",
         group_name="shop",
         owners=["team:shop"],
@@ -179,12 +174,7 @@ def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
                 f"{'long-' * 40}2",
             )
         ),
-        KafkaSource(
-            topics=(
-                "a",
-                "b",
-            )
-        ),
+        KafkaSource(topics=("a", "b")),
         KafkaSource(topic_pattern="a[.]c"),
     ]
     assets = [kafka_topic_asset(source) for source in sources]

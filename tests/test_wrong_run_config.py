@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dagster import (
-    AssetsDefinition,
-    DagsterInstance,
-    DailyPartitionsDefinition,
-    EnvVar,
-    RunConfig,
-    materialize,
-)
+from dagster import AssetsDefinition, DagsterInstance, DailyPartitionsDefinition, EnvVar, RunConfig, materialize
 from dagster._config.field_utils import IntEnvVar
 
 from dagster_kafka_flip import (

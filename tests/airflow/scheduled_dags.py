@@ -8,23 +8,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import (
-    DAG,
-    CronPartitionTimetable,
-    PartitionedAssetTimetable,
-    StartOfMonthMapper,
-    task,
-)
+from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, StartOfMonthMapper, task
 
-from dagster_kafka_flip import (
-    DeltaTarget,
-    JsonSerializer,
-    KafkaColumns,
-    KafkaSink,
-    Limits,
-    StringFormat,
-    Windows,
-)
+from dagster_kafka_flip import DeltaTarget, JsonSerializer, KafkaColumns, KafkaSink, Limits, StringFormat, Windows
 from dagster_kafka_flip.airflow import DeltaToKafkaOperator, KafkaToDeltaOperator, table_asset, topic_asset
 from dagster_kafka_flip.errors import RowTooLargeError
 

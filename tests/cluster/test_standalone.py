@@ -39,12 +39,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(cluster, tmp_path_factory):
     """A Connect server whose executors are the cluster's."""
-    more = {
-        **LIGHT_SPARK,
-        **EXECUTORS,
-        "spark.master": cluster.url,
-        "spark.jars": ",".join(fetch_jars()),
-    }
+    more = {**LIGHT_SPARK, **EXECUTORS, "spark.master": cluster.url, "spark.jars": ",".join(fetch_jars())}
     with ConnectServer(tmp_path_factory.mktemp("server"), more) as started:
         yield started
 

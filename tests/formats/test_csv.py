@@ -97,13 +97,7 @@ def test_a_row_with_very_many_fields_is_rejected_and_no_other(spark):
 
 @spark_test
 def test_characters_of_the_format_are_chosen(spark):
-    escaped = {
-        '"a\\"b",c': ('a"b', "c"),
-        '"a\\\\",c': ("a\\", "c"),
-        '"a""b",c': _ROW,
-        '"a\\n",c': _ROW,
-        "a\\,b": _ROW,
-    }
+    escaped = {'"a\\"b",c': ('a"b', "c"), '"a\\\\",c': ("a\\", "c"), '"a""b",c': _ROW, '"a\\n",c': _ROW, "a\\,b": _ROW}
     assert dict(zip(escaped, _outcomes(spark, CsvFormat(_TWO, escape="\\"), escaped), strict=True)) == escaped
     unquoted = {'"a,b"': ('"a', 'b"'), 'a"b,""': ('a"b', '""'), "a\x00,b": "contains U+0000"}
     assert dict(zip(unquoted, _outcomes(spark, CsvFormat(_TWO, quote=None), unquoted), strict=True)) == unquoted

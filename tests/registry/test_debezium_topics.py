@@ -38,11 +38,7 @@ def envelope(*more):
         {"name": "tags", **nullable({"type": "array", "items": ["null", "string"]})},
         *more,
     ]
-    source = [
-        {"name": "db", "type": "string"},
-        {"name": "ts_ms", "type": "long"},
-        {"name": "lsn", **nullable("long")},
-    ]
+    source = [{"name": "db", "type": "string"}, {"name": "ts_ms", "type": "long"}, {"name": "lsn", **nullable("long")}]
     return {
         "type": "record",
         "name": "Envelope",

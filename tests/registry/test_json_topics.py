@@ -7,10 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import (
-    Schema,
-    SchemaReference,
-)
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from dagster_kafka_flip.errors import (
-    SinkFencedError,
-    TransactionTimedOutError,
-)
+from dagster_kafka_flip.errors import SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.plan import Limits

@@ -29,12 +29,7 @@ def _run(cluster, state=None, **changes):
     return enumerator.start()
 
 
-@given(
-    st.lists(st.integers(0, 500), max_size=20),
-    st.integers(0, 20),
-    st.integers(0, 20),
-    st.integers(1, 40),
-)
+@given(st.lists(st.integers(0, 500), max_size=20), st.integers(0, 20), st.integers(0, 20), st.integers(1, 40))
 def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning, offset, precision):
     log = LogModel(timestamps, min(beginning, len(timestamps)))
     offset = min(offset, len(timestamps))

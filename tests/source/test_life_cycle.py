@@ -63,11 +63,7 @@ def test_records_of_one_and_the_same_time_still_fill_a_batch():
 
 
 @pytest.mark.parametrize(
-    "dated",
-    [
-        pytest.param([], id="no record has a timestamp"),
-        pytest.param([5, 6], id="only later ones have"),
-    ],
+    "dated", [pytest.param([], id="no record has a timestamp"), pytest.param([5, 6], id="only later ones have")]
 )
 def test_records_without_a_timestamp_do_not_exceed_the_limit_of_a_batch_that_is_spread_by_time(dated):
     enumerator = _enumerator(ClusterModel({T0: LogModel([-1] * 10 + dated), T1: LogModel([5] * 4)}))

@@ -7,11 +7,7 @@ import time
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
-    ForeignRowsError,
-    TableChangedError,
-)
+from dagster_kafka_flip.errors import ConcurrentIngestionError, ForeignRowsError, TableChangedError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import table_writer

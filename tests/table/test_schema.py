@@ -7,16 +7,7 @@ from typing import cast
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, NullType, StringType, StructField, StructType
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableError
 from dagster_kafka_flip.table.creation import create_statement

@@ -20,12 +20,7 @@ from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.table import retries as retries_module
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.retries import TRIES, retried, warned_of_silence
-from dagster_kafka_flip.table.spark_error import (
-    error_summary,
-    is_conflict,
-    is_transient,
-    told,
-)
+from dagster_kafka_flip.table.spark_error import error_summary, is_conflict, is_transient, told
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030

@@ -6,12 +6,7 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    KeyOrderUnknownError,
-    TableModeError,
-    UnavailableValueError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, TableModeError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns

@@ -165,10 +165,7 @@ def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topi
             transform=lambda records: reported(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
         )
     with pytest.raises(ConfigurationError, match=r"kafka_unavailable must be an ARRAY<STRING>, .* makes it STRING"):
-        follow(
-            value_format=VALUE,
-            transform=lambda rows: reported(rows).withColumn("kafka_unavailable", f.lit("bio")),
-        )
+        follow(value_format=VALUE, transform=lambda rows: reported(rows).withColumn("kafka_unavailable", f.lit("bio")))
     assert landed_rows(table) == expected((1, "a", "one"))
 
 

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    KeyOrderUnknownError,
-    NullKeyError,
-    SchemaMismatchError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, NullKeyError, SchemaMismatchError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.raw import RawFormat

@@ -17,12 +17,7 @@ from dagster import (
     materialize,
 )
 
-from dagster_kafka_flip import (
-    KafkaSource,
-    Limits,
-    StringFormat,
-    build_kafka_delta_asset,
-)
+from dagster_kafka_flip import KafkaSource, Limits, StringFormat, build_kafka_delta_asset
 from dagster_kafka_flip.errors import WindowBeyondRetentionError, WindowNotCompleteError
 from tests import landed
 from tests.windows.conftest import DAY, HOUR, START
