@@ -58,17 +58,6 @@ def test_a_signal_ends_the_foreground_and_the_broker(tmp_path: Path):
     assert not Path(f"/proc/{shown['pid']}").exists()
 
 
-@pytest.mark.kafka
-def test_stopping_from_another_terminal_ends_the_foreground(tmp_path: Path):
-    command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        run("stop", "--data-dir", str(tmp_path))
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "Ctrl-C stops it.\n")
-
-
 def test_an_error_is_one_message_and_no_traceback(tmp_path: Path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

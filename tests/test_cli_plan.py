@@ -114,28 +114,6 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
     assert re.search(r"^  lag_before +7\n  lag_after +0$", text, flags=re.MULTILINE)
 
 
-@pytest.mark.kafka
-def test_held_back_by_a_transaction_and_by_alignment(broker, kafka, records, project):
-    path = Path(project())
-    path.write_text(path.read_text().replace(".build()", ".set_watermark_alignment(timedelta(minutes=1)).build()", 1))
-    path.write_text("from datetime import timedelta\n" + path.read_text())
-    asset = ("--asset", "lake/landed", "-f", str(path))
-    settings: dict[str, Any] = {"TEST_BROKER": broker, "DAGSTER_HOME": None}
-    aligned = planned(*asset, **settings)
-    assert aligned["paused_by_alignment"] == {f"{records}-1": 2}
-    assert aligned["totals"]["paused"] == aligned["totals"]["lag_after"] == 2
-    text = run(*asset, **settings).stdout
-    assert re.search(rf"^paused_by_alignment\n  {records}-1 +2$", text, flags=re.MULTILINE)
-
-    where = ("--bootstrap-servers", broker, "--topic", records)
-    transaction = kafka.open_transaction(records, [(None, "open")] * 3, partition=2)
-    held = planned(*where)
-    assert held["held_back_by_transactions"] == {f"{records}-2": 3}
-    assert re.search(rf"^held_back_by_transactions\n  {records}-2 +3$", run(*where).stdout, flags=re.MULTILINE)
-    assert planned(*where, "--isolation-level", "read_uncommitted")["totals"]["records_at_most"] == 10
-    transaction.abort()
-
-
 # --- an asset -------------------------------------------------------------------------------------------------------
 
 

@@ -303,20 +303,6 @@ def test_partitions_of_time_and_topics_with_their_windows_and_their_backfill_pol
     assert ingestion.partitions.rules == Windows(max_lateness=timedelta(hours=6))
 
 
-@pytest.mark.parametrize(
-    ("partitions", "first"),
-    [
-        ("{type: hourly, start_date: '2026-01-01-00:00'}", "2026-01-01-00:00"),
-        ("{type: weekly, start_date: '2026-01-01'}", "2026-01-04"),
-        ("\"{{ dg.MonthlyPartitionsDefinition(start_date='2026-01-01') }}\"", "2026-01-01"),
-    ],
-)
-def test_each_kind_of_partitions_can_be_written(partitions, first):
-    _, spec = landed(f"{FLIGHTS}  partitions_def: {partitions}\n")
-    assert spec.partitions_def is not None
-    assert spec.partitions_def.get_first_partition_key() == first
-
-
 def test_a_topic_that_two_components_land_is_observed_once():
     first = DELTA + "  source: {topics: [a, b]}\n  table: lake/{topic}\n"
     second = DELTA + "  source: {topics: [b, c]}\n  table: lake/both\n"

@@ -14,7 +14,6 @@ from dagster import (
     AssetCheckKey,
     AssetCheckSeverity,
     AssetKey,
-    AssetMaterialization,
     AssetSelection,
     DailyPartitionsDefinition,
     Definitions,
@@ -434,23 +433,6 @@ def test_rejected_records_of_a_run_that_died_are_unknown_and_not_none(kafka, ins
     found = checked.one("no_records_rejected_lately")
     assert (found.passed, values(found)["runs_unknown"]) == (False, 1)
     assert "delta/unreported_commits" in output(found)
-
-
-@pytest.mark.kafka
-def test_rejected_records_of_a_run_of_several_partitions_count_once(instance, resources, topic, table):
-    daily = build_kafka_delta_asset(
-        name="daily",
-        source=KafkaSource(topics=(topic,)),
-        table=table,
-        value_format=JsonFormat("id INT", on_error="null"),
-        partitions_def=DailyPartitionsDefinition("2013-03-01"),
-    )
-    for partition in ("2013-03-01", "2013-03-02"):
-        shown = {"kafka/complete": True, "run/kafka/rejected_records": 3}
-        instance.report_runless_asset_event(AssetMaterialization("daily", partition=partition, metadata=shown))
-    checks = kafka_delta_checks(daily, duplicates=False, max_rejected=2)
-    found = _Checked(instance, resources, daily, checks).one("no_records_rejected_lately")
-    assert (found.passed, values(found)["rejected_records"]) == (False, 3)
 
 
 @needs_both

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.spark_server import SparkServer
@@ -19,101 +18,12 @@ from tests.processes import Process, descendants, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
 
-# A process of its own: in one that has a local session already, pyspark takes no remote one.
-LANDS = """
-import json, sys
-from dagster_kafka_flip import DeltaTarget, KafkaSource, SparkResource, ingest
-from dagster_kafka_flip.table.local_log import is_local
-
-servers, topic, table, remote = sys.argv[1:]
-spark = SparkResource(remote=remote or None)
-source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
-rows = ingest(source, table, spark=spark.session).rows
-session = spark.session()
-# With a class loader for each session, Spark would compile everything again.
-is_isolated = session.conf.get("spark.sql.artifact.isolation.enabled")
-print(rows, type(session).__module__, is_local(session, DeltaTarget(table=table)), is_isolated)
-"""
-
-_WITH_A_SETTING_THAT_SERVERS_REFUSE = """
-import sys
-from dagster_kafka_flip import build_session
-from dagster_kafka_flip.errors import SparkSessionError
-
-try:
-    build_session(remote=sys.argv[1], config={"spark.ui.enabled": "false"})
-except SparkSessionError as error:
-    print(error)
-"""
-
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     finished = subprocess.run([*COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=180)
     assert finished.returncode == code, finished.stderr
     assert "Traceback" not in finished.stderr
     return finished
-
-
-@pytest.mark.kafka
-@pytest.mark.nightly
-def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, broker, topic, tmp_path):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])
-    here = ["--data-dir", str(tmp_path / "server")]
-    shown = json.loads(run("start", "--daemon", "--port", "0", "--json", *here).stdout)
-    try:
-        assert shown["remote"].startswith("sc://127.0.0.1:")
-        status = json.loads(run("status", "--json", *here).stdout)
-        assert {**status, "uptime_seconds": 0} == {**shown, "uptime_seconds": 0}
-        assert json.loads(run("start", "--port", "0", "--json", *here).stdout)["pid"] == shown["pid"]
-        refused = run("start", "--port", "9", *here, code=1)
-        assert refused.stderr.startswith(f"Error: A Spark server is already running on {tmp_path / 'server'}")
-
-        table = tmp_path / "table"
-
-        def land(remote: str, **environment: str) -> list[str]:
-            return subprocess.run(
-                [sys.executable, "-c", LANDS, broker, topic, str(table), remote],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=180,
-                env={**os.environ, **environment},
-            ).stdout.split()
-
-        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session", "True", "false"]
-        kafka.produce(topic, [(None, "d")])
-        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session", "True", "false"]
-        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
-        looked_up = subprocess.run(
-            [COMMAND[0], "position", "show", "--table", str(table), "--json"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env={**os.environ, "SPARK_REMOTE": shown["remote"]},
-        )
-        assert looked_up.returncode == 0, looked_up.stderr
-        assert json.loads(looked_up.stdout)["streams"][0]["position"] == {topic: [4]}
-        refused = subprocess.run(
-            [sys.executable, "-c", _WITH_A_SETTING_THAT_SERVERS_REFUSE, shown["remote"]],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        # One line, and not the server's stack trace.
-        assert "spark.ui.enabled" in refused.stdout
-        assert refused.stdout.endswith("Check the address, the config and the server\n")
-        assert "stacktrace" not in refused.stdout
-        # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
-        assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
-        assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))
-    finally:
-        stopped = run("stop", *here).stdout
-    assert stopped == f"Stopped the Spark server on {tmp_path / 'server'}.\n"
-    assert run("stop", *here).stdout == f"No Spark server was running on {tmp_path / 'server'}.\n"
-    assert run("status", *here, code=1).stdout == f"No Spark server is running on {tmp_path / 'server'}.\n"
 
 
 @pytest.mark.nightly

@@ -241,32 +241,6 @@ def test_another_cluster_under_the_address_and_a_log_that_was_cut_off(spark, top
         assert made.values()[6:] == [f"z{number}" for number in range(5)]
 
 
-def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic, table, tmp_path):
-    from dagster_kafka_flip import JsonFormat
-
-    kafka.create(topic)
-    kafka.produce(topic, [(None, '{"n": 1}'), (None, "broken")])
-    asset = build_kafka_delta_asset(
-        name="kept",
-        source=KafkaSource(topics=(topic,)),
-        table=table,
-        value_format=JsonFormat("n INT"),
-        dead_letter=str(tmp_path / "letters"),
-    )
-    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
-    with DagsterInstance.ephemeral() as instance:
-        found = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
-        checks = {check.check_name: check for check in found}
-        assert {name: check.passed for name, check in checks.items()} == {
-            "no_records_rejected": False,
-            "schema_fits": True,
-        }
-        assert checks["no_records_rejected"].metadata["rejected_records"].value == 1
-        again = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
-        assert {check.check_name: check.passed for check in again} == {each: checks[each].passed for each in checks}
-        assert all(check.metadata["unchanged"].value for check in again), "the run read nothing"
-
-
 def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, broker, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, f"a{number}") for number in range(6)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions
+from dagster import AssetKey, DagsterInstance, Definitions
 from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, kafka_topic_asset, topic_asset_key
@@ -133,27 +133,6 @@ def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, ka
         "kafka/timestamp_type": "LogAppendTime",
         "kafka/retention_hours": 1.5,
     }
-
-
-def test_the_users_topic_options_are_on_each_topic_asset():
-    condition = AutomationCondition.on_cron("@hourly")
-    asset = kafka_topic_asset(
-        KafkaSource(topics=("orders", "payments")),
-        description="Of the shop.",
-        group_name="shop",
-        owners=["team:shop"],
-        tags={"tier": "1"},
-        metadata={"contact": "the shop"},
-        automation_condition=condition,
-    )
-    specs = list(asset.specs)
-    assert {spec.key.path[-1] for spec in specs} == {"orders", "payments"}
-    for spec in specs:
-        assert (spec.description, spec.group_name, spec.owners) == ("Of the shop.", "shop", ["team:shop"])
-        assert spec.tags["tier"] == "1"
-        assert spec.metadata["contact"] == "the shop"
-        assert spec.automation_condition == condition
-        assert spec.kinds == {"kafka"}
 
 
 def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():

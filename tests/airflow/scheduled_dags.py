@@ -8,11 +8,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, StartOfMonthMapper, task
+from airflow.sdk import DAG, CronPartitionTimetable, PartitionedAssetTimetable, StartOfMonthMapper
 
-from dagster_kafka_flip import DeltaTarget, JsonSerializer, KafkaColumns, KafkaSink, Limits, StringFormat, Windows
-from dagster_kafka_flip.airflow import DeltaToKafkaOperator, KafkaToDeltaOperator, table_asset, topic_asset
-from dagster_kafka_flip.errors import RowTooLargeError
+from dagster_kafka_flip import KafkaColumns, Limits, StringFormat, Windows
+from dagster_kafka_flip.airflow import KafkaToDeltaOperator, table_asset
 
 LAKE = Path(os.environ["LAKE"])
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -51,36 +50,9 @@ def texts(**options: Any) -> KafkaToDeltaOperator:
 with DAG("slow", schedule=None, start_date=START):
     texts(source="slow", table=str(LAKE / "slow"), limits=Limits(max_records_per_batch=4))
 
-# Its worker is killed; its table goes back to Kafka.
+# Its worker is killed.
 with DAG("killed", schedule=None, start_date=START, default_args={"retries": 1, "retry_delay": timedelta(seconds=1)}):
-    texts(
-        source="killed",
-        table=DeltaTarget(table=str(LAKE / "killed"), properties={"delta.enableChangeDataFeed": "true"}),
-        tolerate=["RetentionOvertookPositionError"],
-        limits=Limits(max_records_per_batch=4),
-    )
-
-with DAG("published", schedule=[table_asset(str(LAKE / "killed"))], start_date=START, max_active_runs=1):
-    DeltaToKafkaOperator(
-        task_id="publish",
-        source=str(LAKE / "killed"),
-        sink=KafkaSink(
-            topic="published",
-            transactional_id_prefix="published",
-            key=JsonSerializer(columns=("kafka_partition", "kafka_offset")),
-            tolerate=(RowTooLargeError,),
-            dead_letter_topic="too_large",
-        ),
-    )
-
-with DAG("told", schedule=[topic_asset("published")], start_date=START, max_active_runs=1):
-
-    @task
-    def tell(triggering_asset_events: Any = None) -> list[dict[str, Any]]:
-        """Returns what the events tell."""
-        return [event.extra for events in triggering_asset_events.values() for event in events]
-
-    tell()
+    texts(source="killed", table=str(LAKE / "killed"), limits=Limits(max_records_per_batch=4))
 
 with DAG(
     "by_key",

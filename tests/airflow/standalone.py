@@ -88,9 +88,8 @@ def lake() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[AirflowServer]:
-    for topic in ("flights", "slow", "killed", "by_key", "too_large"):
+    for topic in ("flights", "slow", "killed", "by_key"):
         kafka.create(topic, partitions=2)
-    kafka.create("published", partitions=2, max_message_bytes="300")
     (home / "dags").mkdir()
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
@@ -240,9 +239,7 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     kafka.produce("killed", [(None, "killed-1-" + 240 * "x")], partition=1)
     # One of the last batch.
     hold = Hold(lake, "killed-0-4")
-    # Airflow forgets events for paused DAGs: the next test has these runs.
-    for dag in ("told", "published", "killed"):
-        server.unpause(dag)
+    server.unpause("killed")
     run = server.trigger("killed")
     server.wait(hold.count, "the last batch")
     committed = landed.count(lake / "killed")
@@ -255,54 +252,6 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     assert texts(lake / "killed") == logged(connection, "killed")
     reported = server.returned("killed", run, "land")
     assert (reported["delta/rows_written"], reported["delta/unreported_rows"]) == (11 - committed, committed)
-
-
-def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
-    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
-):
-    def published() -> list[tuple[Any, ...]]:
-        rows = (json.loads(record.value or b"") for record in committed_records(connection, "published"))
-        return sorted((row["kafka_partition"], row["kafka_offset"], row["kafka_value"]) for row in rows)
-
-    def small() -> list[tuple[Any, ...]]:
-        return [row for row in texts(lake / "killed") if len(row[2]) < 100]
-
-    ((run, *_), (reported, *_)) = (server.wait(lambda dag=dag: server.ended(dag), dag) for dag in ("published", "told"))
-    assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
-    assert published() == small()
-    (extra,) = server.returned("told", reported["dag_run_id"], "tell")
-    assert (extra["kafka/records_written"], extra["kafka/rows_left_out"]) == (10, 1)
-    assert (extra["kafka/rows_left_out_by_error"], extra["kafka/dead_letters_written"]) == ({"RowTooLargeError": 1}, 1)
-    assert len(committed_records(connection, "too_large")) == 1
-
-    # Airflow 3.3.2 can't tell the events of an asset as long as a run that one of them started is queued.
-    for dag, cleared in (("published", run), ("told", reported)):
-        server.pause(dag)
-        server.clear(dag, cleared["dag_run_id"])
-    # The first two of them are deleted before they are read, which the task tolerates.
-    kafka.produce("killed", [(None, f"killed-0-{number}") for number in (5, 6, 7)])
-    kafka.trim("killed", 0, 7)
-    before = texts(lake / "killed")
-    again = server.trigger("killed")
-    server.wait(lambda: server.task("killed", again, "land")["state"] == "success", "a run without events")
-    assert texts(lake / "killed") == sorted({*before, *logged(connection, "killed")})
-    extra = server.returned("killed", again, "land")
-    assert (extra["delta/rows_written"], extra["kafka/lost_offsets"]) == (1, 2)
-    assert [incident["error"] for incident in extra["kafka/incidents"]] == ["RetentionOvertookPositionError"]
-    # It does not know which commits earlier events told.
-    assert "delta/unreported_rows" not in extra
-
-    server.unpause("published")
-    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"failed"}, "refused runs")
-    refused = "can't return the events of the asset"
-    server.wait(lambda: refused in server.log("published", run["dag_run_id"], "publish", 2), "the reason")
-    server.unpause("told")
-    server.wait(lambda: server.ended("told"), "the queued run")
-    for each in server.ended("published"):
-        server.clear("published", each["dag_run_id"])
-    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"success"}, "what was refused")
-    assert published() == small()
-    assert len(published()) == 11
 
 
 def test_runs_of_partition_keys_land_their_days_and_events_with_keys_their_month(

@@ -95,16 +95,15 @@ from airflow.sdk import DAG, task
 from dagster_kafka_flip import StringFormat
 from dagster_kafka_flip.airflow import KafkaToDeltaOperator
 
-for name, connection in (("in_the_task", "spark_here"), ("on_a_server", "spark_there")):
-    with DAG(name, schedule=None):
-        KafkaToDeltaOperator(
-            task_id="land",
-            source="orders",
-            table=f"/data/lake/{name}",
-            value_format=StringFormat(),
-            spark=connection,
-            transform="steps_of_orders.with_session",
-        )
+with DAG("in_the_task", schedule=None):
+    KafkaToDeltaOperator(
+        task_id="land",
+        source="orders",
+        table="/data/lake/in_the_task",
+        value_format=StringFormat(),
+        spark="spark_here",
+        transform="steps_of_orders.with_session",
+    )
 
 with DAG("as_a_function", schedule=None):
 
@@ -123,7 +122,7 @@ def with_session(records):
     from pyspark.sql import functions
 
     session = records.sparkSession
-    kind = "server" if hasattr(session, "session_id") else session.sparkContext.master
+    kind = session.sparkContext.master
     return records.select("kafka_value", functions.lit(kind).alias("kind"), functions.lit(session.conf.get(
         "spark.orders.mark", "none")).alias("mark"))
 """

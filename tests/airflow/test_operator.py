@@ -164,14 +164,6 @@ def test_openlineage_gets_what_a_task_read_and_wrote():
     assert operator().get_openlineage_facets_on_complete(None).outputs == []
 
 
-@pytest.mark.parametrize(
-    "options", [{"master": "local", "remote": "sc://a"}, {"remote": "http://a"}, {"packages": ("delta",)}, {"cores": 3}]
-)
-def test_wrong_spark_settings_are_refused(options: dict[str, Any]):
-    with pytest.raises(ConfigurationError):
-        SparkSettings(**options)
-
-
 def test_tokens_and_settings_of_spark_are_not_shown():
     shown = f"{SparkSettings(remote='sc://a;token=never-seen')} {SparkSettings(config={'spark.x': 'never-seen'})!r}"
     assert "sc://a" in shown

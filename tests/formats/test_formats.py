@@ -197,14 +197,6 @@ def test_json_requires_what_is_declared_not_null_at_any_depth(records):
     assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
 
 
-@spark_test
-def test_ddl_that_spark_does_not_understand_is_reported(spark):
-    with pytest.raises(ConfigurationError) as error:
-        JsonFormat("carrier INT DEFAULT 3").struct()
-    message = "Spark can't parse the JsonFormat's schema 'carrier INT DEFAULT 3': "
-    assert str(error.value).startswith(message)
-
-
 def test_a_schema_that_is_none_is_refused_without_spark():
     for schema in ("", "  ", StructType([])):
         with pytest.raises(ConfigurationError) as error:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +38,6 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 from tests import landed
-from tests.processes import LIGHT_JVM
 from tests.registry.http_server import http_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -376,19 +371,3 @@ def test_windows(kafka, topic, table, registry, connection, spark_of, produce, r
         assert hours < result.read_and_write_seconds < hours + HOUR
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
     assert len(read_again) == 1, "the second time, the commit says which schemas there are"
-
-
-@pytest.mark.nightly
-def test_the_example(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.registry"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": LIGHT_JVM},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "SPRING" in done.stdout
-    assert "registry example: OK 3 rows" in done.stdout
-    assert list(tmp_path.iterdir()) == []

@@ -348,23 +348,3 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     assert published.run(start=between).records == 1
     assert published.texts() == {2: ["b"]}
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_table_that_is_recreated_during_a_run_is_not_published(published):
-    published.create()
-    published.sql("INSERT INTO {t} VALUES (1, 'a')")
-    published.run()
-    published.sql("INSERT INTO {t} VALUES (2, 'b')")
-
-    def recreating(rows):
-        shutil.rmtree(published.table)
-        published.create()
-        for number in range(3, 6):
-            published.sql(f"INSERT INTO {{t}} VALUES ({number}, 'of another table')")
-        return rows
-
-    with pytest.raises((SinkProgressError, VersionsGoneError), match=r"was recreated|can't be published"):
-        published.run(transform=recreating)
-    assert published.texts() == {1: ["a"]}

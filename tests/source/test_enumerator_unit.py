@@ -22,7 +22,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.offsets import OffsetsInitializer, OffsetsKind
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from tests.faults.following import AFTER_A_KILL
@@ -52,127 +52,6 @@ def _log(records, beginning=0, open_from=None):
 
 
 # --- many runs ----------------------------------------------------------------------------------------------------
-
-_timestamps = st.integers(0, 100)
-_resets = st.sampled_from(["earliest", "latest"])
-
-
-@st.composite
-def _initializers(draw, *, stop):
-    """Any initializer that can't fail; offsets are drawn as fractions of the log, because it is not known yet."""
-    kind = draw(st.sampled_from([kind for kind in OffsetsKind if not (stop and kind is OffsetsKind.EARLIEST)]))
-    named = st.dictionaries(st.sampled_from([T0, T1, T2]), st.integers(0, 10), min_size=1)
-    return kind, draw(_timestamps), draw(_resets), draw(named)
-
-
-def _resolve(drawn, cluster, isolation_level):
-    """The initializer, with specific offsets that lie in the logs as they are now."""
-    kind, timestamp, reset, fractions = drawn
-    if kind is OffsetsKind.TIMESTAMP:
-        return OffsetsInitializer.timestamp(timestamp)
-    if kind is OffsetsKind.COMMITTED:
-        return OffsetsInitializer.committed_offsets(reset)
-    if kind is OffsetsKind.SPECIFIC:
-        named = {}
-        for tp in fractions.keys() & cluster.logs.keys():
-            log = cluster.logs[tp]
-            named[tp] = log.beginning + (log.end(isolation_level) - log.beginning) * fractions[tp] // 10
-        return OffsetsInitializer.specific_offsets(named, reset) if named else OffsetsInitializer.latest()
-    return OffsetsInitializer(kind=kind)
-
-
-def _expected(initializer, tp, cluster, isolation_level, *, stop):  # noqa: PLR0911 - one for each line of the table
-    """The table of starts and stops in docs/architecture.md, line by line; None for "not read"."""
-    log = cluster.logs[tp]
-    end = log.end(isolation_level)
-    if initializer.kind is OffsetsKind.EARLIEST:
-        return log.beginning
-    if initializer.kind is OffsetsKind.LATEST:
-        return end
-    if initializer.kind is OffsetsKind.TIMESTAMP:
-        found = log.at_or_after(initializer.timestamp_ms, isolation_level)
-        return end if found is None else found
-    if initializer.kind is OffsetsKind.SPECIFIC:
-        if tp in initializer.offsets:
-            return initializer.offsets[tp]
-        if stop:
-            return None
-    if tp in cluster.committed:
-        return cluster.committed[tp]
-    return log.beginning if initializer.reset.value == "earliest" else end
-
-
-def _grow(draw, cluster, position):
-    """Appends, opens and ends transactions, and lets retention eat what was read."""
-    if draw(st.booleans()):
-        new = TopicPartition("t", len(cluster.logs))
-        cluster.logs.setdefault(new, LogModel())
-    for tp, log in cluster.logs.items():
-        log.timestamps += draw(st.lists(_timestamps, max_size=6))
-        lowest_open = log.open_from if log.open_from is not None else log.high_watermark
-        log.open_from = draw(st.none() | st.integers(min(lowest_open, log.high_watermark), log.high_watermark))
-        if log.open_from is not None:
-            log.open_from = max(log.open_from, log.beginning)
-        if tp in position:
-            # Neither beyond the position nor beyond what is committed.
-            log.beginning = draw(st.integers(log.beginning, max(log.beginning, min(position[tp], log.end(_COMMITTED)))))
-
-
-_COMMITTED = "read_committed"
-
-
-@settings(max_examples=150)
-@given(
-    data=st.data(),
-    isolation_level=st.sampled_from(["read_committed", "read_uncommitted"]),
-    start=_initializers(stop=False),
-    stop=_initializers(stop=True),
-    limit=st.none() | st.integers(1, 7),
-)
-def test_successive_runs_tile_the_log_with_no_gap_and_no_overlap(data, isolation_level, start, stop, limit):
-    cluster = ClusterModel({T0: LogModel(), T1: LogModel()})
-    _grow(data.draw, cluster, {})
-    for tp, log in cluster.logs.items():
-        log.beginning = data.draw(st.integers(0, log.end(_COMMITTED)))
-        if data.draw(st.booleans()):
-            cluster.committed[tp] = data.draw(st.integers(log.beginning, log.end(isolation_level)))
-    state: EnumeratorState | None = None
-    read: dict[TopicPartition, list[int]] = {}
-    first: dict[TopicPartition, int] = {}
-    starting_offsets = _resolve(start, cluster, isolation_level)
-    for _ in range(data.draw(st.integers(1, 4))):
-        # Only the last run stops wherever the source says; that it may stop early must lose nothing either.
-        stopping_offsets = _resolve(stop, cluster, isolation_level)
-        source = _source(
-            starting_offsets=starting_offsets, stopping_offsets=stopping_offsets, isolation_level=isolation_level
-        )
-        rest = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state).start()
-        before = {} if state is None else state.position
-        for tp in cluster.logs:
-            if tp not in first:
-                begin = _expected(starting_offsets, tp, cluster, isolation_level, stop=False)
-                first[tp] = begin if state is None and begin is not None else cluster.logs[tp].beginning
-            assert rest.starting_position[tp] == before.get(tp, first[tp])
-            wanted = _expected(stopping_offsets, tp, cluster, isolation_level, stop=True)
-            begin = rest.starting_position[tp]
-            end = cluster.logs[tp].end(isolation_level)
-            assert rest.state.position[tp] == (begin if wanted is None else max(begin, min(wanted, end)))
-            assert rest.held_back.get(tp, 0) == cluster.logs[tp].high_watermark - end
-        planned, reached = rest.state, None
-        while rest is not None:
-            batch = rest.take(limit)
-            rest = rest.continued_at(batch.state.position)
-            for split in batch.splits:
-                offsets = range(split.starting_offset, split.stopping_offset)
-                assert split.stopping_offset <= cluster.logs[split.topic_partition].end(isolation_level)
-                read.setdefault(split.topic_partition, []).extend(offsets)
-            reached = batch.state
-        assert reached == planned
-        state = planned
-        _grow(data.draw, cluster, planned.position)
-    assert state is not None
-    for tp, begin in first.items():
-        assert read.get(tp, []) == list(range(begin, state.position[tp]))
 
 
 @pytest.mark.parametrize(

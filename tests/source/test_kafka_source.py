@@ -56,30 +56,6 @@ def test_keywords_make_the_same_source_as_the_builder():
         KafkaSource(topcs=("a",))  # pyright: ignore[reportCallIssue]
 
 
-def test_each_client_gets_its_id_its_rack_and_its_own_settings():
-    source = (
-        _BUILDER.set_client_id_prefix("night")
-        .set_client_rack("eu-1a")
-        .set_properties({"receive.buffer.bytes": "65536", "max.poll.records": "5"})
-        .set_java_property("max.poll.records", "7")
-        .set_librdkafka_property("socket.keepalive.enable", "true")
-        .build()
-    )
-    assert source.java_config() == {
-        "client.id": "night-reader",
-        "client.rack": "eu-1a",
-        "isolation.level": "read_committed",
-        "receive.buffer.bytes": "65536",
-        "max.poll.records": "7",
-    }
-    assert source.librdkafka_config() == {
-        "client.id": "night-enumerator",
-        "client.rack": "eu-1a",
-        "socket.receive.buffer.bytes": "65536",
-        "socket.keepalive.enable": "true",
-    }
-
-
 def test_a_source_needs_one_connection_and_takes_no_second():
     source = _BUILDER.build()
     with pytest.raises(ConfigurationError, match=r"^no Kafka connection"):

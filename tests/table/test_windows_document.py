@@ -66,10 +66,6 @@ def test_a_document_survives_its_text(document):
     assert WindowsDocument.from_text(document.to_text()) == document
 
 
-def test_an_empty_list_of_topics_does_not_mean_all_topics():
-    assert WindowsDocument.from_text(replace(_DOCUMENT, topics=()).to_text()) == replace(_DOCUMENT, topics=())
-
-
 @pytest.mark.parametrize(
     "text", [None, "", "{}", "no JSON", f'{{"{_MARK}": 1', f'["{_MARK}"]', f'"{_MARK}"', f'{{"other": "{_MARK}"}}']
 )

@@ -122,24 +122,6 @@ def test_a_transform_marks_deletes_and_an_empty_batch_moves_the_position(kafka, 
     assert landed.operations(table) == ["CREATE TABLE", "MERGE", "MERGE", "WRITE"]
 
 
-@pytest.mark.nightly
-def test_a_key_may_have_several_columns_and_may_be_the_records_key(kafka, follow, topic, table):
-    options = {"key_format": JsonFormat(schema="a STRING, b DATE"), "value_format": JsonFormat(schema="n INT")}
-    kafka.create(topic)
-    keys = ['{"a": "it\'s ${x}\\\\", "b": "2026-01-01"}', '{"a": "", "b": "1969-12-31"}']
-    for run, values in enumerate((["1", "2"], ["3", None])):
-        kafka.produce(topic, [(key, value and f'{{"n": {value}}}') for key, value in zip(keys, values, strict=True)])
-        target = {"table": f"{table}-struct", "mode": Upsert(key=("kafka_key",))}
-        follow(target=target, **options)
-        follow(
-            target={"table": f"{table}-two", "mode": Upsert(key=("B", "a"))},
-            transform=lambda records: records.select("*", "kafka_key.a", "kafka_key.b"),
-            **options,
-        )
-        expected = [(1,), (2,)] if run == 0 else [(3,)]
-        assert landed.rows(f"{table}-struct", "n") == landed.rows(f"{table}-two", "n") == expected
-
-
 def test_a_row_without_a_key_ends_the_run_and_says_which_record_it_is(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), ('{"id": null}', '{"name": "b"}')])
