@@ -80,9 +80,6 @@ def project(tmp_path, topic, table):
     return write
 
 
-# --- topics by options ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.kafka
 def test_all_that_is_known_of_a_plan(broker, kafka, records):
     topic = records
@@ -112,9 +109,6 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
     assert re.search(rf"^cluster_id +{document['cluster_id']}$", text, flags=re.MULTILINE)
     assert re.search(r"^  records_at_most +7$", text, flags=re.MULTILINE)
     assert re.search(r"^  lag_before +7\n  lag_after +0$", text, flags=re.MULTILINE)
-
-
-# --- an asset -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka
@@ -255,9 +249,6 @@ def test_standard_output_has_only_the_answer(broker, records, project, tmp_path)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.startswith("Error: the topic not-there does not exist")
     assert "Traceback" not in missing.stderr
-
-
-# --- misuse ---------------------------------------------------------------------------------------------------------
 
 
 def test_another_thing_at_the_tables_path_is_reported_without_spark(project, table):

@@ -106,9 +106,6 @@ def whole_refusal(**files: str) -> str:
     return str(error)
 
 
-# --- what can be said ---------------------------------------------------------------------------------------------
-
-
 def test_the_attributes_are_the_options_of_the_decorator():
     attributes = set(KafkaDeltaComponent.model_fields)
     named = set(inspect.signature(kafka_delta_asset).parameters) - {"asset_options"}
@@ -412,9 +409,6 @@ def test_topics_are_observed_only_if_they_are_to_be():
     assert not defs.resolve_asset_graph().get(AssetKey(["kafka", "flights"])).is_observable
 
 
-# --- resources ----------------------------------------------------------------------------------------------------
-
-
 def test_values_of_environment_variables_are_not_in_definitions(monkeypatch):
     monkeypatch.setenv("TEST_PASSWORD", "hunter2")
     defs = load(
@@ -449,9 +443,6 @@ attributes:
     spark: Any = (defs.resources or {})["spark"]
     with spark.process_config_and_initialize_cm() as session:
         assert session.config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
-
-
-# --- subclasses ---------------------------------------------------------------------------------------------------
 
 
 class Audited(KafkaDeltaComponent):
@@ -489,12 +480,6 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
     ingestion, spec = landed("  source: {topics: [orders]}\n  table: lake/orders\n")
     assert ingestion.transform is None
     assert spec.description == "Unchanged records from Kafka: orders."
-
-
-# --- misuse -------------------------------------------------------------------------------------------------------
-
-
-# --- patterns -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka

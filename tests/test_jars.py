@@ -189,8 +189,6 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert default_cache_dir() == tmp_path / ".cache" / "dagster-kafka-flip"
 
 
-# --- archives -----------------------------------------------------------------------------------------------------
-
 ARCHIVE = "org.example:server:1:all"
 
 

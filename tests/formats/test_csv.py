@@ -252,8 +252,6 @@ def test_as_a_key_it_is_one_struct_and_as_a_value_its_columns(spark):
     assert decoder.fields(3) == []
 
 
-# --- Python's csv module as the oracle -----------------------------------------------------------------------------
-
 _TEXT = st.text(st.sampled_from("ab ,;\t|\"'\n\r\\#ü\u2028\U0001f388N"), max_size=8)
 _TYPED = st.tuples(
     _TEXT,
@@ -304,9 +302,6 @@ def test_accepted_csv_has_the_values_that_python_reads(spark, texts):
     for text, found in zip(texts, _outcomes(spark, CsvFormat(_TWO), texts), strict=True):
         # A reason, or exactly what another parser sees in it.
         assert isinstance(found, str) or [list(found)] == _read(text), text
-
-
-# --- the definition ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

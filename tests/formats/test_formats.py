@@ -39,9 +39,6 @@ def _rows(frame):
     return [tuple(row) for row in frame.orderBy("kafka_offset").drop("kafka_offset").collect()]
 
 
-# --- raw and string -----------------------------------------------------------------------------------------------
-
-
 @spark_test
 def test_raw_keeps_all_bytes_and_nulls(records):
     pairs = [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
@@ -61,9 +58,6 @@ def test_string_is_utf8_or_rejected(records):
     bad = [b"\xff", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", "ü".encode()[:1]]
     assert problems(records(*((None, value) for value in bad)), StringFormat()) == ["not valid UTF-8"] * 5
     assert problems(records(*((key, None) for key in bad)), None, StringFormat()) == ["key: not valid UTF-8"] * 5
-
-
-# --- JSON: the values ---------------------------------------------------------------------------------------------
 
 
 @spark_test
@@ -213,9 +207,6 @@ def test_a_schema_that_is_none_is_refused_without_spark():
         JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
 
 
-# --- what is done with rejected records ---------------------------------------------------------------------------
-
-
 @spark_test
 def test_on_error_null_keeps_the_record_its_bytes_and_the_reason(records):
     given = records(
@@ -282,9 +273,6 @@ def test_the_first_rejected_records_are_named_and_all_are_counted(records):
     )
 
 
-# --- the record's own columns -------------------------------------------------------------------------------------
-
-
 @spark_test
 def test_fields_and_their_order_and_prefix_are_chosen(records):
     frame = _decode(
@@ -341,8 +329,6 @@ def test_a_field_is_named_once_and_known():
     with pytest.raises(ConfigurationError, match=r"must be 'key', 'value', 'topic'"):
         KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]
 
-
-# --- JSON that a column would change ---------------------------------------------------------------------------------
 
 _SINGLE = (
     "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP, "

@@ -141,9 +141,6 @@ def _of_a_run(reader, known, **options):
     return form
 
 
-# --- before anything runs -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -258,9 +255,6 @@ def test_an_enum_whose_names_change_places_can_not_be_read():
 def test_comments_describe_columns():
     form = _format(ALL)
     assert form.comments() == {"a_int32": "The first."}
-
-
-# --- on Spark -----------------------------------------------------------------------------------------------------
 
 
 @spark_test

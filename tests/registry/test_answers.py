@@ -210,9 +210,6 @@ def test_a_registry_that_knows_no_guids_has_none(server: HttpServer):
         schemas.by_guid(GUID)
 
 
-# --- logins -------------------------------------------------------------------------------------------------------
-
-
 def guarded(expected: str) -> Any:
     """Answers who has the right header, and else quotes what was sent."""
 
@@ -281,9 +278,6 @@ def test_an_oauth_client_gets_a_token_first(server: HttpServer, caplog: pytest.L
         error = refused(SchemaRegistryUnreachableError, server.url, **{**oauth, "oauth_token_url": nowhere})
         assert "oauth_token_url" in str(error)
     assert SECRET not in caplog.text
-
-
-# --- no answer ----------------------------------------------------------------------------------------------------
 
 
 def closed_port() -> int:

@@ -51,9 +51,6 @@ def _log(records, beginning=0, open_from=None):
     return LogModel([1000 * (number + 1) for number in range(records)], beginning, open_from)
 
 
-# --- many runs ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "requests"),
     [
@@ -80,9 +77,6 @@ def test_the_number_of_requests_does_not_grow_with_the_number_of_topic_partition
         cluster.requests = 0
         assert _plan(cluster, plan.state, **changes).is_empty
         assert cluster.requests <= requests
-
-
-# --- one run ------------------------------------------------------------------------------------------------------
 
 
 def test_a_partition_that_vanished_is_reported_and_keeps_its_position():

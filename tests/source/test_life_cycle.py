@@ -28,9 +28,6 @@ def _texts(assignment):
     return [str(split) for split in assignment.plan.splits]
 
 
-# --- limits -------------------------------------------------------------------------------------------------------
-
-
 def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():
     assert Limits(max_records_per_batch=7, max_bytes_per_batch=1000).max_offsets(100) == 7
     assert Limits(max_records_per_batch=70, max_bytes_per_batch=1000).max_offsets(100) == 10
@@ -73,8 +70,6 @@ def test_records_without_a_timestamp_do_not_exceed_the_limit_of_a_batch_that_is_
         left -= batch.plan.offset_span
     assert left == 0
 
-
-# --- any sequence -------------------------------------------------------------------------------------------------
 
 _limits = st.builds(
     Limits,

@@ -44,9 +44,6 @@ class Retriever(Log):
         return {tp: 20 for tp in partitions if tp == A0}
 
 
-# --- text ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -130,9 +127,6 @@ def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):
     assert message in str(error.value)
 
 
-# --- timestamps ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("time", "milliseconds"),
     [
@@ -165,9 +159,6 @@ def test_a_time_that_names_no_point_in_time_is_refused(time, message):
     with pytest.raises(ConfigurationError) as error:
         OffsetsInitializer.timestamp(time)
     assert message in str(error.value)
-
-
-# --- specific and committed offsets -------------------------------------------------------------------------------
 
 
 def test_specific_offsets_are_refused_where_there_are_none_or_a_negative_one():
@@ -205,9 +196,6 @@ def test_an_unknown_reset_strategy_is_refused():
             ConfigurationError, match=r"^invalid reset strategy 'newest'; use none, earliest or latest$"
         ):
             make()
-
-
-# --- topic partitions and splits ----------------------------------------------------------------------------------
 
 
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), st.integers(0, 10**6))

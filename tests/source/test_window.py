@@ -20,9 +20,6 @@ def _window(start, stop, key=None):
     return Window.between(start, stop, key)
 
 
-# --- one window ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "start",
     [
@@ -62,9 +59,6 @@ def test_ends_that_are_no_window_are_refused(start, stop, message):
 def test_a_key_that_is_not_a_text_is_refused(make):
     with pytest.raises(ConfigurationError, match="key: expected str, got int"):
         make(5, 0, 1500)
-
-
-# --- several windows ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,9 +109,6 @@ def test_groups_hold_every_window_once_and_break_just_at_gaps(lengths, random):
     assert len(groups) == gaps + 1
     for group in groups:
         assert all(before.stop_ms == after.start_ms for before, after in itertools.pairwise(group))
-
-
-# --- the rules ----------------------------------------------------------------------------------------------------
 
 
 def test_a_record_may_be_an_hour_late_unless_said_otherwise():

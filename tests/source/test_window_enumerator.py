@@ -87,8 +87,6 @@ def _incident(plan):
     return incident
 
 
-# --- exact windows ------------------------------------------------------------------------------------------------
-
 _EACH_HALF_HOUR = _log(*(number / 2 for number in range(12)))
 
 
@@ -125,9 +123,6 @@ def test_times_near_1970_are_not_widened_beyond_it():
     assert _ranges(plan) == [(0, 3)]
 
 
-# --- records without a time ------------------------------------------------------------------------------------------
-
-
 def _timeless(number, *hours):
     """A log that begins with records without a time."""
     return LogModel([*[-1] * number, *map(_at, hours)])
@@ -147,12 +142,6 @@ def test_a_log_without_any_time_is_read_from_its_beginning():
     log = _timeless(3)
     assert _ranges(_plan(log, 1, event_time="at")) == [(0, 3)]
     assert _ranges(_plan(log, 1)) == [(0, 3)]
-
-
-# --- windows that are not over --------------------------------------------------------------------------------------
-
-
-# --- windows that may be gone ---------------------------------------------------------------------------------------
 
 
 def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it():
@@ -188,9 +177,6 @@ def test_stragglers_at_the_beginning_of_a_log_do_not_show_that_a_window_has_all_
     assert _plan(_log(*hours, beginning=1)).incidents == ()
 
 
-# --- records from the future ----------------------------------------------------------------------------------------
-
-
 def test_a_record_from_the_future_is_not_a_stop():
     log = _log(0.5, 1.1, 1001, 1.2, 1.3)
     with pytest.raises(
@@ -210,9 +196,6 @@ def test_clocks_may_differ_by_five_minutes():
     assert _ranges(_plan(_log(0.5, 1.1, 3 + 5 / 60), now=3)) == [(1, 2)]
     with pytest.raises(RecordsFromFutureError):
         _plan(_log(0.5, 1.1, 3 + 5 / 60 + 1 / 3600), now=3)
-
-
-# --- what transactions leave ----------------------------------------------------------------------------------------
 
 
 def test_a_tolerated_record_from_the_future_changes_no_other_window():
@@ -275,9 +258,6 @@ def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
         _plan(log)
 
 
-# --- where a stream feeds the table ---------------------------------------------------------------------------------
-
-
 def test_nothing_is_read_that_the_stream_will_read_itself():
     logs = {T0: _log(0.5, 1.5, 1.6, 1.7, 2.5), T1: _log(1.1, 1.2)}
     plan = _plan(logs, 1, 2, repair=True, cut_at={T0: 3})
@@ -304,12 +284,6 @@ def test_a_topic_that_the_stream_has_not_read_can_not_be_repaired():
     logs = {T0: _log(0.5, 1.5), U0: _log(1.5)}
     with pytest.raises(ConfigurationError, match=r"has not read the topic u \(it reads t\)"):
         _plan(logs, topics=("t", "u"), repair=True, cut_at={T0: 3})
-
-
-# --- other logs than those that are known ---------------------------------------------------------------------------
-
-
-# --- a plan in parts ------------------------------------------------------------------------------------------------
 
 
 def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():

@@ -91,9 +91,6 @@ def test_only_the_needed_history_is_read():
     assert taken == [1000, 999], "the commit, and the one that the look at the position rests on"
 
 
-# --- restore ------------------------------------------------------------------------------------------------------
-
-
 # --- wipes --------------------------------------------------------------------------------------------------------
 
 WIPES = [
@@ -384,6 +381,3 @@ def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_h
         return found
 
     assert [commit.version for commit in paged(page, 3)] == list(range(30, -1, -1))
-
-
-# --- rows of earlier logs -----------------------------------------------------------------------------------------

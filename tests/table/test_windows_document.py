@@ -105,9 +105,6 @@ def test_a_document_with_a_part_missing_was_damaged(missing):
         WindowsDocument.from_text(json.dumps(document))
 
 
-# --- what they overlap with ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("windows", "topics", "other_topics", "expected"),
     [
