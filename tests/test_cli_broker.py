@@ -42,6 +42,7 @@ def test_a_daemon_is_started_shown_and_stopped(tmp_path: Path):
     assert run("status", *here, code=1).stdout == f"No broker is running on {tmp_path}.\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_signal_ends_the_foreground_and_the_broker(tmp_path: Path):
     command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]

@@ -40,19 +40,6 @@ TARGET = DeltaTarget(table="lake/orders", mode=Upsert(key=("id",)))
 
 
 @pytest.mark.parametrize(
-    ("mode", "reported"),
-    [
-        ("upsert", r"mode: expected Append\(\), Upsert\(key=\[\"id\"\]\) or Scd2\(key=\[\"id\"\]\)"),
-        ({"key": ["id"]}, r"mode: expected Append\(\), Upsert"),
-        (Upsert, r"mode: expected Append\(\), Upsert"),
-    ],
-)
-def test_a_mode_is_one_of_three_settings(mode, reported):
-    with pytest.raises(ConfigurationError, match=reported):
-        DeltaTarget(table="t", mode=mode)
-
-
-@pytest.mark.parametrize(
     ("key", "reported"),
     [
         ((), "name at least one column"),
@@ -65,12 +52,6 @@ def test_a_key_has_columns(key, reported):
     for mode in (Upsert, Scd2):
         with pytest.raises(ConfigurationError, match=reported):
             mode(key=key)
-
-
-def test_a_mode_is_append_unless_another_is_set():
-    assert DeltaTarget(table="t").mode == Append()
-    assert DeltaTarget(table="t").key == ()
-    assert TARGET.key == ("id",)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ def test_a_dot_in_a_name_is_part_of_the_name_and_its_case_is_not(kafka, follow, 
     assert landed.rows(table, '"its.id"', "name", '"its.bio"') == [(1, "d", "one")]
 
 
+@pytest.mark.nightly
 def test_a_null_in_the_table_is_not_the_value_that_was_left_out(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])

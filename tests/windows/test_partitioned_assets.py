@@ -101,6 +101,7 @@ def test_a_range_is_one_run_and_one_commit_and_reports_each_partition(kafka, run
     assert landed.operations(table) == ["CREATE TABLE", "WRITE"]
 
 
+@pytest.mark.nightly
 def test_a_static_dimension_picks_topics_and_only_their_rows_are_replaced(kafka, run, instance, spark, topic, table):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
