@@ -70,9 +70,7 @@ def main(folder: Path, connections: dict[str, dict[str, Any]]) -> None:
     with DagsterInstance.get() as instance:
         for (name, fields), transform in zip(connections.items(), itertools.cycle((as_it_is, fail))):
             asset = kafka_delta_asset(
-                key=name,
-                source=KafkaSource.builder().set_topics("secured").build(),
-                table=str(folder / name),
+                key=name, source=KafkaSource.builder().set_topics("secured").build(), table=str(folder / name)
             )(transform)
             resources = {"kafka": KafkaResource(**fields), "spark": SparkResource()}
             ends[name] = True

@@ -11,12 +11,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-)
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from tenacity import Retrying, stop_after_delay, wait_fixed

@@ -306,11 +306,7 @@ class Soak:
 
     def _start(self, number: int) -> Ingester:
         self.outcome.processes += 1
-        return Ingester(
-            self.folder,
-            f"{self.outcome.rounds}-{number}",
-            bootstrap_servers=self.kafka.bootstrap_servers,
-        )
+        return Ingester(self.folder, f"{self.outcome.rounds}-{number}", bootstrap_servers=self.kafka.bootstrap_servers)
 
     def _live(self, ingester: Ingester, numbers: Numbers, kind: str, chance: random.Random) -> None:
         """Some runs, until one is killed: at a step, or after a time that has nothing to do with steps."""

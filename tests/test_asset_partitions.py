@@ -117,8 +117,7 @@ def test_gaps_and_overlaps_of_the_definition_are_reported_next_to_the_landed_win
     )
     [group] = daily.groups(["2011-12-30", "2011-12-31"])
     with pytest.raises(
-        ConfigurationError,
-        match=r"written twice. Remove one of them from the run, such as 2011-12-30$",
+        ConfigurationError, match=r"written twice. Remove one of them from the run, such as 2011-12-30$"
     ):
         contiguous_groups(group.windows)
 

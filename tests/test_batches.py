@@ -11,8 +11,6 @@ from tests import landed as read_back
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-HOUR = 3_600_000
-
 
 @pytest.fixture
 def land(connection, spark_of, table):

@@ -68,17 +68,6 @@ def test_a_spark_that_fails_says_so_and_leaves_nothing(fake_spark, tmp_path):
     assert [path.name for path in (tmp_path / "cache" / "class-archives").iterdir()] == ["lock"]
 
 
-def test_settings_of_other_sessions_are_left_out(fake_spark, monkeypatch):
-    fake_spark("env | grep -e SPARK_REMOTE -e PYSPARK; exit 3")
-    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    with pytest.raises(SparkSessionError) as error:
-        make_archive(["/a.jar"], {})
-    assert "PYSPARK_PYTHON" in str(error.value)
-    assert "SPARK_REMOTE" not in str(error.value)
-    assert "SUBMIT_ARGS" not in str(error.value)
-
-
 @pytest.fixture
 def cache(fake_spark, tmp_path):
     """An empty cache, and a Spark that does no more than what Java does at its end."""
@@ -87,15 +76,6 @@ def cache(fake_spark, tmp_path):
         'touch "${1#-XX:ArchiveClassesAtExit=}"'
     )
     return tmp_path / "cache" / "class-archives"
-
-
-def test_archives_are_of_one_class_path(cache):
-    path = make_archive(["/a.jar"], {})
-    assert make_archive(["/a.jar"], {}) == path
-    assert archive_options(["/a.jar"])[0] == f"-XX:SharedArchiveFile={path}"
-    assert archive_options(["/b.jar"]) == []
-    other = make_archive(["/b.jar"], {})
-    assert set(cache.glob("*.jsa")) == {path, other}
 
 
 def test_an_archive_of_jars_that_were_replaced_is_not_used_and_makes_room(cache, tmp_path):
@@ -112,9 +92,3 @@ def test_an_archive_of_jars_that_were_replaced_is_not_used_and_makes_room(cache,
         assert list(cache.glob("*.jsa")) == [newer]
         assert newer != made
         made = newer
-
-
-def test_the_remains_of_a_killed_attempt_are_removed(cache):
-    (cache / "partial" / "table").mkdir(parents=True)
-    path = make_archive(["/a.jar"], {})
-    assert set(cache.iterdir()) == {path, cache / "lock"}

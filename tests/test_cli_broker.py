@@ -42,6 +42,7 @@ def test_a_daemon_is_started_shown_and_stopped(tmp_path: Path):
     assert run("status", *here, code=1).stdout == f"No broker is running on {tmp_path}.\n"
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_signal_ends_the_foreground_and_the_broker(tmp_path: Path):
     command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
@@ -56,17 +57,6 @@ def test_a_signal_ends_the_foreground_and_the_broker(tmp_path: Path):
     assert process.returncode == 0
     assert errors.endswith("Stopped the broker.\n")
     assert not Path(f"/proc/{shown['pid']}").exists()
-
-
-@pytest.mark.kafka
-def test_stopping_from_another_terminal_ends_the_foreground(tmp_path: Path):
-    command = [*COMMAND, "start", "--port", "0", "--json", "--data-dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        run("stop", "--data-dir", str(tmp_path))
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "Ctrl-C stops it.\n")
 
 
 def test_an_error_is_one_message_and_no_traceback(tmp_path: Path):

@@ -80,9 +80,6 @@ def project(tmp_path, topic, table):
     return write
 
 
-# --- topics by options ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.kafka
 def test_all_that_is_known_of_a_plan(broker, kafka, records):
     topic = records
@@ -112,73 +109,6 @@ def test_all_that_is_known_of_a_plan(broker, kafka, records):
     assert re.search(rf"^cluster_id +{document['cluster_id']}$", text, flags=re.MULTILINE)
     assert re.search(r"^  records_at_most +7$", text, flags=re.MULTILINE)
     assert re.search(r"^  lag_before +7\n  lag_after +0$", text, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
-def test_the_three_subscriptions_and_both_ends(broker, kafka, records):
-    topic = records
-    where = ("--bootstrap-servers", broker)
-
-    def ranges(*arguments: str) -> dict[int, tuple[int, int]]:
-        splits = planned(*where, *arguments)["splits"]
-        return {split["partition"]: (split["start"], split["stop"]) for split in splits}
-
-    assert ranges("--topic-pattern", f"{topic[:-1]}.") == {0: (0, 5), 1: (0, 2)}
-    assert ranges("--partition", f"{topic}-1", "--partition", f"{topic}-2") == {1: (0, 2)}
-    between = ("--start", f"timestamp:{T0 + MINUTE}", "--stop", f"timestamp:{T0 + 3 * MINUTE}")
-    assert ranges("--topic", topic, *between) == {0: (1, 3)}
-    kafka.commit_offsets("readers", topic, {0: 4})
-    group = ("--group-id", "readers", "--start", "committed:latest")
-    assert ranges("--topic", topic, *group) == {0: (4, 5)}
-    stop = f'offsets:{{"{topic}": {{"1": 1}}}}'
-    assert ranges("--topic", topic, "--stop", stop) == {1: (0, 1)}
-
-
-@pytest.mark.kafka
-def test_batches_and_what_is_left_out_of_a_long_table(broker, records):
-    where = ("--bootstrap-servers", broker, "--topic", records)
-    document = planned(*where, "--max-records-per-batch", "3")
-    assert [batch["records_at_most"] for batch in document["batches"]] == [3, 3, 1]
-    assert document["totals"]["batches"] == 3
-    assert len(planned(*where, "--max-bytes-per-batch", "1")["batches"]) == 7
-    text = run(*where, "--limit-rows", "1").stdout
-    assert re.search(rf"^  {records} +0 .*\n  \.\.\. and 1 more$", text, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
-def test_very_many_batches_are_counted_by_their_size(broker, kafka, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "v")] * 250)
-    where = ("--bootstrap-servers", broker, "--topic", topic, "--max-records-per-batch", "1")
-    document = planned(*where)
-    assert (len(document["batches"]), document["batches_not_listed"], document["totals"]["batches"]) == (100, 150, 250)
-    assert document["totals"]["records_at_most"] == 250
-    assert re.search(r"^  batches +250$", run(*where).stdout, flags=re.MULTILINE)
-
-
-@pytest.mark.kafka
-def test_held_back_by_a_transaction_and_by_alignment(broker, kafka, records, project):
-    path = Path(project())
-    path.write_text(path.read_text().replace(".build()", ".set_watermark_alignment(timedelta(minutes=1)).build()", 1))
-    path.write_text("from datetime import timedelta\n" + path.read_text())
-    asset = ("--asset", "lake/landed", "-f", str(path))
-    settings: dict[str, Any] = {"TEST_BROKER": broker, "DAGSTER_HOME": None}
-    aligned = planned(*asset, **settings)
-    assert aligned["paused_by_alignment"] == {f"{records}-1": 2}
-    assert aligned["totals"]["paused"] == aligned["totals"]["lag_after"] == 2
-    text = run(*asset, **settings).stdout
-    assert re.search(rf"^paused_by_alignment\n  {records}-1 +2$", text, flags=re.MULTILINE)
-
-    where = ("--bootstrap-servers", broker, "--topic", records)
-    transaction = kafka.open_transaction(records, [(None, "open")] * 3, partition=2)
-    held = planned(*where)
-    assert held["held_back_by_transactions"] == {f"{records}-2": 3}
-    assert re.search(rf"^held_back_by_transactions\n  {records}-2 +3$", run(*where).stdout, flags=re.MULTILINE)
-    assert planned(*where, "--isolation-level", "read_uncommitted")["totals"]["records_at_most"] == 10
-    transaction.abort()
-
-
-# --- an asset -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka
@@ -319,9 +249,6 @@ def test_standard_output_has_only_the_answer(broker, records, project, tmp_path)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.startswith("Error: the topic not-there does not exist")
     assert "Traceback" not in missing.stderr
-
-
-# --- misuse ---------------------------------------------------------------------------------------------------------
 
 
 def test_another_thing_at_the_tables_path_is_reported_without_spark(project, table):

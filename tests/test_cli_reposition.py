@@ -10,11 +10,7 @@ from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import DeltaTarget, KafkaResource, KafkaSource, SparkResource, build_kafka_delta_asset, ingest
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
-    StreamOverlapError,
-    TableReplacedError,
-)
+from dagster_kafka_flip.errors import StreamOverlapError, TableReplacedError
 from tests import landed
 from tests.reports import report
 
@@ -74,24 +70,6 @@ def test_offsets_move_what_they_name_and_the_reason_is_in_the_history(spark, lan
     assert _offsets(table) == sorted([(0, n) for n in (0, 1, 2, 3, 3, 4, 4)] + [(1, n) for n in range(3)])
 
 
-def test_without_a_move_a_stream_of_an_empty_table_begins_at_its_start(spark, source, where, topic, table):
-    spark.sql(f"CREATE TABLE delta.`{table}` (id INT) USING delta")
-    lines = run("set", "--to", "latest", *where, "--topic", topic, "--dry-run").splitlines()
-    assert "without_the_move runs begin at starting_offsets" in [" ".join(line.split()) for line in lines]
-
-
-def test_a_topic_partition_that_no_run_has_seen_counts_as_skipped(kafka, land, where, topic):
-    land()
-    kafka.grow(topic, 3)
-    kafka.produce(topic, [(None, "x")] * 4, partition=2)
-    to = ("--to", "offsets:" + json.dumps({topic: {"2": 3}}))
-    # With --table only topic partitions of the position are moved, unless the topic is named.
-    lines = [" ".join(line.split()) for line in run("set", *to, *where, "--topic", topic, "--dry-run").splitlines()]
-    assert "read_again up to 0 records" in lines
-    assert "skipped up to 3 records" in lines
-    assert f"{topic}-2 3 3" in lines
-
-
 def test_a_topic_that_one_stream_gives_up_another_one_goes_on_with(
     kafka, spark, connection, spark_of, where, topic, table
 ):
@@ -145,21 +123,6 @@ def test_each_way_to_say_where_to(kafka, land, where, topic):
     for to, rows in (("latest", 0), ("timestamp:2001-01-01T00:00:00Z", 8), ("committed", 4)):
         run("set", "--to", to, *where, "--group-id", topic, "--yes")
         assert land().rows == rows, to
-
-
-def test_a_run_in_flight_is_fenced_out(kafka, spark, land, where, topic, table):
-    land()
-    kafka.produce(topic, [(None, "new")])
-
-    def meanwhile(records):
-        run("set", "--to", "earliest", *where, "--yes")
-        return records
-
-    moved = r"version 2 moved the position of .* \(a test\); .* The next run continues at the new position"
-    with pytest.raises(ConcurrentIngestionError, match=moved):
-        land(transform=meanwhile)
-    assert len(_offsets(table)) == 8
-    assert land().rows == 9, "from the beginning, as the operator said"
 
 
 def test_a_position_that_a_restore_has_undone_is_not_kept(kafka, spark, land, where, topic, table):

@@ -12,12 +12,7 @@ from examples.comparison import Comparison, compare
 from examples.flights_data import FIELDS, load_flights
 
 RECORDS = pd.DataFrame(
-    {
-        "partition": [0, 0, 1],
-        "offset": [0, 1, 0],
-        "key": [b"UA", None, b"AA"],
-        "delay": [2.0, float("nan"), -1.0],
-    }
+    {"partition": [0, 0, 1], "offset": [0, 1, 0], "key": [b"UA", None, b"AA"], "delay": [2.0, float("nan"), -1.0]}
 )
 
 

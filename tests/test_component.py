@@ -105,9 +105,6 @@ def whole_refusal(**files: str) -> str:
     return str(error)
 
 
-# --- what can be said ---------------------------------------------------------------------------------------------
-
-
 def test_the_attributes_are_the_options_of_the_decorator():
     attributes = set(KafkaDeltaComponent.model_fields)
     named = set(inspect.signature(kafka_delta_asset).parameters) - {"asset_options"}
@@ -302,25 +299,6 @@ def test_partitions_of_time_and_topics_with_their_windows_and_their_backfill_pol
     assert ingestion.partitions.rules == Windows(max_lateness=timedelta(hours=6))
 
 
-@pytest.mark.parametrize(
-    ("partitions", "first"),
-    [
-        ("{type: hourly, start_date: '2026-01-01-00:00'}", "2026-01-01-00:00"),
-        ("{type: weekly, start_date: '2026-01-01'}", "2026-01-04"),
-        ("\"{{ dg.MonthlyPartitionsDefinition(start_date='2026-01-01') }}\"", "2026-01-01"),
-    ],
-)
-def test_each_kind_of_partitions_can_be_written(partitions, first):
-    _, spec = landed(f"{FLIGHTS}  partitions_def: {partitions}\n")
-    assert spec.partitions_def is not None
-    assert spec.partitions_def.get_first_partition_key() == first
-
-
-def test_a_topic_in_the_table_makes_an_asset_for_each_topic():
-    defs = load(resources=RESOURCES, landed=DELTA + "  source: {topics: [a.b, c]}\n  table: lake/{topic}\n")
-    assert keys(defs) == {"kafka/a.b", "kafka/c", "a_b", "c"}
-
-
 def test_a_topic_that_two_components_land_is_observed_once():
     first = DELTA + "  source: {topics: [a, b]}\n  table: lake/{topic}\n"
     second = DELTA + "  source: {topics: [b, c]}\n  table: lake/both\n"
@@ -345,12 +323,6 @@ def test_two_components_on_one_table_and_stream_are_refused_when_they_are_loaded
     output = whole_refusal(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + second)
     assert re.search(r"the assets \w+ and \w+ both write to the stream 'main' of \S*lake/flights", output)
     assert re.search(r"defs/(flights|late)/defs\.yaml:4: attributes\.table: ", output)
-
-
-def test_two_components_on_one_table_with_a_stream_each_are_both_loaded():
-    late = "  source: {topics: [late]}\n  table: {table: lake/flights, stream: late}\n"
-    defs = load(resources=RESOURCES, flights=DELTA + FLIGHTS, late=DELTA + late)
-    assert {"flights", "late"} <= keys(defs)
 
 
 def test_maintenance_has_the_options_of_kafka_delta_maintenance_and_makes_the_same_asset():
@@ -436,9 +408,6 @@ def test_topics_are_observed_only_if_they_are_to_be():
     assert not defs.resolve_asset_graph().get(AssetKey(["kafka", "flights"])).is_observable
 
 
-# --- resources ----------------------------------------------------------------------------------------------------
-
-
 def test_values_of_environment_variables_are_not_in_definitions(monkeypatch):
     monkeypatch.setenv("TEST_PASSWORD", "hunter2")
     defs = load(
@@ -473,14 +442,6 @@ attributes:
     spark: Any = (defs.resources or {})["spark"]
     with spark.process_config_and_initialize_cm() as session:
         assert session.config == {"spark.hadoop.fs.s3a.secret.key": "hunter2"}
-
-
-def test_the_resources_of_a_project_are_those_that_are_given():
-    assert set(load(resources=RESOURCES).resources or {}) == {"kafka", "spark"}
-    assert set(load(resources=RESOURCES.replace("  spark: {}\n", "")).resources or {}) == {"kafka"}
-
-
-# --- subclasses ---------------------------------------------------------------------------------------------------
 
 
 class Audited(KafkaDeltaComponent):
@@ -518,33 +479,6 @@ def test_records_that_no_subclass_transforms_are_landed_as_they_are_so_that_thei
     ingestion, spec = landed("  source: {topics: [orders]}\n  table: lake/orders\n")
     assert ingestion.transform is None
     assert spec.description == "Unchanged records from Kafka: orders."
-
-
-# --- misuse -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("attributes", "line", "message"),
-    [
-        (
-            FLIGHTS + "  limits:\n    max_bytes_per_batch: 5\n    max_batches: many\n",
-            7,
-            r"attributes\.limits\.max_batches: ",
-        ),
-        (FLIGHTS + "  max_batches: 5\n", 5, r"attributes\.max_batches at .*write it below limits"),
-        (FLIGHTS + "  pool: '{{ nope }}'\n", 5, r"attributes\.pool.*'nope' not found in scope"),
-        (FLIGHTS + "  dead_letter: lake/flights\n", 4, "the dead-letter table is the stream's own table"),
-        ("  source: {topic_pattern: a.*}\n  table: lake/{topic}\n", 3, "no KafkaResourcesComponent of the project"),
-    ],
-)
-def test_errors_are_reported_with_file_line_and_field(attributes, line, message):
-    output = refusal(attributes)
-
-    assert f"landed/defs.yaml:{line}" in output
-    assert re.search(message, output, flags=re.DOTALL), output
-
-
-# --- patterns -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.kafka

@@ -23,14 +23,12 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TooManyDeadLettersError,
     TopicNotFoundError,
-    WriteFailedError,
 )
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
-from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER, DeadLetterRows
-from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
+from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
@@ -270,15 +268,6 @@ def test_retention_that_deletes_missing_dead_letters_is_an_error_until_it_is_tol
     assert land().is_idle
 
 
-@pytest.mark.usefixtures("owing")
-def test_a_debt_is_settled_by_the_decoder_that_made_it(land, kafka, topic, offsets, table, dead):
-    kafka.produce(topic, [(None, '{"n": "x"}'), (None, _BAD)])
-    result = land(value_format=JsonFormat("n STRING"), transform=lambda records: records.drop("n"))
-    assert result.dead_letters == 3
-    assert offsets(dead) == [(0, 1), (0, 3), (0, 6)]
-    assert offsets(table) == [(0, 0), (0, 2), (0, 4), (0, 5)]
-
-
 class _Even(Format):
     """Takes texts of even length only."""
 
@@ -347,18 +336,6 @@ def test_a_debt_is_settled_in_the_time_zone_and_isolation_level_that_made_it(
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
     assert whole() == [(0, 0)]
-
-
-def test_a_debt_of_an_earlier_version_of_the_package_is_settled(kafka, land, crash, topic, whole, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
-    crash("dead", "before")
-    with monkeypatch.context() as patched:
-        patched.setattr(DeadLetterRows, "rules", lambda _: {})
-        with pytest.raises(Crash):
-            land()
-    assert land().dead_letters == 1
-    assert whole() == [(0, 1)]
 
 
 class _Moody(Format):
@@ -442,35 +419,6 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
     # One bad record is a large share of a small batch, and no sign of a wrong schema.
     kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
     assert land(dead_letter=DeadLetters(table=dead, max_share=0.01)).dead_letters == 1
-
-
-def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
-    kafka, land, topic, tmp_path, dead, offsets, monkeypatch
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
-    land()
-    other = str(tmp_path / "other")
-    with pytest.raises(ConfigurationError, match=r"has dead letters of the table .* give this one its own stream"):
-        land(into=other)
-    assert land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).dead_letters == 1
-    assert offsets(dead) == [(0, 1), (0, 1)]
-    assert (offsets(other), land(into=other, dead_letter=DeadLetters(table=dead, stream="other")).is_idle) == (
-        [(0, 0)],
-        True,
-    )
-    # Both at once: neither takes the other's for a double.
-    kafka.produce(topic, [(None, _BAD)])
-    commit = DeadLetterTable._commit
-
-    def after_the_other(self, *args):
-        monkeypatch.setattr(DeadLetterTable, "_commit", commit)
-        land(into=other, dead_letter=DeadLetters(table=dead, stream="other"))
-        return commit(self, *args)
-
-    monkeypatch.setattr(DeadLetterTable, "_commit", after_the_other)
-    assert land().dead_letters == 1
-    assert offsets(dead) == [(0, 1), (0, 1), (0, 2), (0, 2)]
 
 
 def test_impossible_combinations_are_reported_at_once(table, topic):
@@ -694,51 +642,6 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
     assert land().incidents == ()
 
 
-def test_a_run_whose_table_is_made_again_under_it_ends_before_its_dead_letters_count_as_the_former_table_s(
-    kafka, land, spark, topic, table, dead, offsets
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    land()
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-
-    def dropping(records):
-        if read_back.version(table):
-            shutil.rmtree(table)
-            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-            with pytest.raises(ConfigurationError, match="give this one its own stream"):
-                land()
-        return records
-
-    with pytest.raises(WriteFailedError, match=rf"the table {table} was dropped and created again during the run.*Run"):
-        land(transform=dropping)
-    for options in ({}, {"dead_letter": None}):
-        with pytest.raises(ConfigurationError, match="give this one its own stream"):
-            land(**options)
-    own = DeadLetters(table=dead, stream="own")
-    assert land(dead_letter=own).dead_letters == 2
-    assert (offsets(table), offsets(dead)) == ([(0, 1), (0, 3)], [(0, 0), (0, 0), (0, 2)])
-    assert land(dead_letter=own).is_idle
-
-
-def test_dead_letters_whose_stream_another_table_has_taken_land_in_the_own_one_that_the_message_asks_for(
-    kafka, land, crash, topic, table, dead, tmp_path
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    crash("dead", "before")
-    with pytest.raises(Crash):
-        land()
-    assert land(into=str(tmp_path / "other"), dead_letter=str(tmp_path / "dead")).dead_letters == 1
-    for options in ({}, {"dead_letter": None}):
-        with pytest.raises(ConfigurationError, match="give this one its own stream"):
-            land(**options)
-    own = DeadLetters(table=f"{dead}-own", stream="own")
-    assert land(dead_letter=own).dead_letters == 1
-    assert land(dead_letter=own).is_idle
-    assert read_back.rows(f"{dead}-own", "kafka_offset", "target_table") == [(0, table)]
-
-
 def test_an_older_copy_of_the_table_loses_no_dead_letter(kafka, land, spark, topic, whole, table, dead, tmp_path):
     """Its next batches have versions whose rejected records seem to be in the dead-letter table."""
     kafka.create(topic)
@@ -780,45 +683,6 @@ def test_a_dead_letter_table_that_is_not_found_settles_nothing(
     away.rename(dead)
     assert land().dead_letters == 1
     assert whole() == [(0, 0), (0, 2)]
-
-
-def test_a_dead_letter_table_recreated_during_a_run_still_gets_the_missing_dead_letters(
-    kafka, land, topic, dead, monkeypatch, offsets, table
-):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)] * 2)
-    original = TableWriter._append
-
-    def append(self, rows, document):
-        original(self, rows, document)
-        if document.stream == "main" and len(offsets(table)) == 2:
-            shutil.rmtree(dead)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(TableWriter, "_append", append)
-        with pytest.raises(DeadLetterTableMissingError, match="Nothing was written after that version"):
-            land(limits=Limits(max_records_per_batch=2))
-    result = land(tolerate=[DeadLetterTableMissingError])
-    assert (result.dead_letters, [each.error for each in result.incidents]) == (1, ["DeadLetterTableMissingError"])
-    assert offsets(dead) == [(0, 2)]
-    assert land().incidents == ()
-
-
-@pytest.mark.usefixtures("owing")
-def test_a_debt_of_a_recreated_topic_does_not_stick(kafka, connection, land, topic, spark, dead, offsets, table):
-    kafka.delete(topic)
-    kafka.create(topic)
-    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
-    with pytest.raises(DeadLetterLostError) as error:
-        land()
-    assert f"--table {dead} --stream main-dead-letters" in str(error.value)
-    for target in (DeltaTarget(table=dead, stream="main-dead-letters"), DeltaTarget(table=table)):
-        source = KafkaSource(topics=(topic,), connection=connection)
-        commit_move(plan_move(source, target, spark, OffsetsInitializer.earliest()), target, spark, "as advised")
-    result = land()
-    assert (result.rows, result.dead_letters) == (1, 1)
-    assert offsets(dead) == [(0, 0)]
-    assert land().is_idle
 
 
 # --- repairs ------------------------------------------------------------------------------------------------------

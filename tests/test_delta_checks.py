@@ -14,7 +14,6 @@ from dagster import (
     AssetCheckKey,
     AssetCheckSeverity,
     AssetKey,
-    AssetMaterialization,
     AssetSelection,
     DailyPartitionsDefinition,
     Definitions,
@@ -184,19 +183,6 @@ def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_tab
 
 
 @needs_both
-def test_a_table_that_was_deleted_and_landed_again_is_looked_at_again_at_the_same_version(landed, table):
-    checked = landed()
-    first = checked.one("no_duplicate")
-    shutil.rmtree(table)
-    checked.land()
-    again = checked.one("no_duplicate")
-    assert values(first)["delta/version"] == values(again)["delta/version"] == 1
-    assert again.passed
-    assert "unchanged" not in values(again)
-    assert values(first)["delta/committed_at"] < values(again)["delta/committed_at"]
-
-
-@needs_both
 def test_contiguous_commits_pass_and_an_unexplained_gap_fails(kafka, landed, spark, topic, table):
     checked = landed()
     kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])
@@ -272,25 +258,6 @@ def test_duplicate_rows_fail(kafka, landed, spark, topic, table):
 
 
 @needs_both
-def test_only_offsets_of_the_last_commits_are_checked_unless_all_are_requested(
-    kafka, landed, instance, resources, spark, topic, table
-):
-    checked = landed(duplicate_commits=1)
-    spark.sql(f"INSERT INTO delta.`{table}` SELECT * FROM delta.`{table}` WHERE kafka_offset = 2")
-    kafka.produce(topic, [(None, "a4"), (None, "a5")])
-    checked.land()
-    last = checked.one("no_duplicate")
-    assert last.passed
-    assert values(last)["rows_compared"] == 2
-    everything = _Checked(
-        instance, resources, checked.asset, kafka_delta_checks(checked.asset, duplicate_commits=None)
-    ).one("no_duplicate")
-    assert not everything.passed
-    assert values(everything)["rows_compared"] == 8
-    assert "compared 8 rows in the whole table" in output(everything)
-
-
-@needs_both
 def test_a_function_that_drops_the_offset_is_reported(kafka, instance, resources, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a")])
@@ -357,28 +324,6 @@ def test_the_lag_is_that_of_now_and_takes_no_spark(kafka, landed, topic, no_spar
     assert (values(lost)["lag"], values(lost)["lost_offsets"]) == (2, 2)
     stale = checked.one("watermark_fresh")
     assert (stale.passed, "has lost records that were not read" in output(stale)) == (False, True)
-
-
-@needs_both
-def test_the_watermark_counts_while_something_is_left_to_read(kafka, instance, resources, topic, table, no_spark):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "old")], timestamp=1_700_000_000_000)
-    landed = build_kafka_delta_asset(name="landed", source=KafkaSource(topics=(topic,)), table=table)
-    checked = _Checked(instance, resources, landed, kafka_delta_checks(landed, max_delay=timedelta(days=1)))
-    checked.land()
-    no_spark()
-    fresh = checked.one("watermark_fresh")
-    assert fresh.passed
-    assert fresh.description == "Lag is 0 offsets, so the table is as fresh as the topic."
-    assert values(fresh)["watermark"] == pytest.approx(1_700_000_000)
-
-    # Nothing new, and so nothing that starts Spark: all up to now is in the table.
-    checked.land()
-    kafka.produce(topic, [(None, "new")])
-    waiting = checked.one("watermark_fresh")
-    assert waiting.passed
-    assert 0 <= values(waiting)["delay_seconds"] < 3600
-    assert values(waiting)["lag"] == 1
 
 
 @needs_both
@@ -488,23 +433,6 @@ def test_rejected_records_of_a_run_that_died_are_unknown_and_not_none(kafka, ins
     found = checked.one("no_records_rejected_lately")
     assert (found.passed, values(found)["runs_unknown"]) == (False, 1)
     assert "delta/unreported_commits" in output(found)
-
-
-@pytest.mark.kafka
-def test_rejected_records_of_a_run_of_several_partitions_count_once(instance, resources, topic, table):
-    daily = build_kafka_delta_asset(
-        name="daily",
-        source=KafkaSource(topics=(topic,)),
-        table=table,
-        value_format=JsonFormat("id INT", on_error="null"),
-        partitions_def=DailyPartitionsDefinition("2013-03-01"),
-    )
-    for partition in ("2013-03-01", "2013-03-02"):
-        shown = {"kafka/complete": True, "run/kafka/rejected_records": 3}
-        instance.report_runless_asset_event(AssetMaterialization("daily", partition=partition, metadata=shown))
-    checks = kafka_delta_checks(daily, duplicates=False, max_rejected=2)
-    found = _Checked(instance, resources, daily, checks).one("no_records_rejected_lately")
-    assert (found.passed, values(found)["rejected_records"]) == (False, 3)
 
 
 @needs_both

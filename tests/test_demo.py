@@ -45,6 +45,7 @@ def finish(demo: subprocess.Popen[str], *, code: int) -> str:
     return output
 
 
+@pytest.mark.nightly
 def test_the_tables_equal_the_topic_and_no_process_or_file_is_left(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)
@@ -89,6 +90,7 @@ def test_a_work_directory_that_cannot_be_made_is_an_error(tmp_path: Path):
     assert "can't be used as the work directory" in output
 
 
+@pytest.mark.nightly
 def test_an_interrupt_in_the_middle_of_spark_ends_everything(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)

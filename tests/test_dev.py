@@ -65,8 +65,7 @@ def running(folder: Path, output: Path) -> Generator[Dev]:
     ):
         try:
             wait_until(
-                lambda: process.poll() is not None or "Ctrl-C stops everything" in output.read_text(),
-                seconds=300,
+                lambda: process.poll() is not None or "Ctrl-C stops everything" in output.read_text(), seconds=300
             )
             assert process.poll() is None, output.read_text()
             yield Dev(process, output)

@@ -343,7 +343,7 @@ def test_every_command_of_dg_is_one_of_its_own(where, line):
     assert not getattr(command, "commands", {}) or line.startswith("dg scaffold defs dagster_kafka_flip."), where
 
 
-# tests/test_getting_started.py runs the one of its page.
+# scripts/test_install.py runs the one of its page.
 _LINES_OF_PYTHON = [
     pair for pair in _command_lines() if pair[1].startswith("python -c") and "getting-started" not in pair[0]
 ]
@@ -362,10 +362,7 @@ def test_a_failure_sensor_gets_the_class_of_the_error(block, instance):
 
     asset = build_kafka_delta_asset(name="flights", source=KafkaSource(topics=("flights",)), table="warehouse/flights")
     # Nothing listens on port 1.
-    resources = {
-        "kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1),
-        "spark": SparkResource(),
-    }
+    resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1", request_timeout=1), "spark": SparkResource()}
     failed = materialize([asset], resources=resources, instance=instance, raise_on_error=False)
     (event,) = [event for event in failed.all_events if event.is_run_failure]
     context = build_run_status_sensor_context("tell_somebody", event, instance, failed.dagster_run)

@@ -56,13 +56,7 @@ def test_a_pair_that_goes_together_is_taken(installed, spark: str, delta: str):
 
 
 @pytest.mark.parametrize(
-    ("spark", "delta"),
-    [
-        ("4.0.0", "4.0.1"),
-        ("4.1.1", "4.0.1"),
-        ("4.1.2", "4.1.0"),
-        ("4.3.0", "4.4.0"),
-    ],
+    ("spark", "delta"), [("4.0.0", "4.0.1"), ("4.1.1", "4.0.1"), ("4.1.2", "4.1.0"), ("4.3.0", "4.4.0")]
 )
 def test_a_pair_that_does_not_go_together_is_refused_with_the_pairs_that_do(installed, spark: str, delta: str):
     installed(spark, delta)

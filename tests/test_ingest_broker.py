@@ -69,9 +69,6 @@ def _no_spark():
     pytest.fail("Spark was asked for")
 
 
-# --- what arrives -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spark
 def test_records_without_a_timestamp_are_no_time_that_a_run_has_reached(kafka, land, topic):
     kafka.create(topic, partitions=2)
@@ -156,9 +153,6 @@ def test_only_committed_transactions_are_read_and_an_open_one_when_it_commits(ka
     assert landed("kafka_offset", "kafka_value")[3:] == [(7, "open"), (8, "open"), (9, "open"), (10, "behind")]
 
 
-# --- starts, and going on -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.spark
 def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(kafka, land, landed, version, topic):
     kafka.create(topic, partitions=2)
@@ -187,9 +181,6 @@ def test_a_run_is_cut_into_commits_and_one_that_dies_half_way_is_gone_on_with(ka
     third = land(_source(topic), limits=Limits(max_records_per_batch=100))
     assert (third.rows, third.state.position, third.known.table_rows) == (3, {t0: 8, t1: 4}, 12)
     assert landed("kafka_partition", "kafka_offset") == [(0, n) for n in range(8)] + [(1, n) for n in range(4)]
-
-
-# --- the known position -------------------------------------------------------------------------------------------
 
 
 class _AskedForSparkError(Exception):
@@ -246,8 +237,6 @@ def test_a_known_position_is_believed_only_when_it_is_this_streams_and_fresh(kaf
     with pytest.raises(_AskedForSparkError):
         run(known=known())
 
-
-# --- transforms ---------------------------------------------------------------------------------------------------
 
 _FLIGHTS = JsonFormat("carrier STRING NOT NULL, flight INT")
 
@@ -341,9 +330,6 @@ def test_a_rejected_record_of_a_later_run_leaves_the_table_as_it_is(kafka, land,
     ]
 
 
-# --- what can not be ----------------------------------------------------------------------------------------------
-
-
 def test_a_wrong_address_or_topic_is_reported_before_spark_is_started_and_leaves_no_table(connection, broker, table):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -412,9 +398,6 @@ def test_a_description_that_can_not_work_leaves_no_table(kafka, land, topic, tab
             land(_source(topic), **options)
         assert str(error.value).startswith(message)
         assert not Path(table).exists()
-
-
-# --- others at the same table -------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark

@@ -76,14 +76,6 @@ def test_excluded_artifacts_are_left_out_wherever_they_are_needed(cache: Path):
     assert names(found) == ["middle-1.jar", "top-1.jar"]
 
 
-def test_a_second_call_starts_no_java_and_the_order_of_coordinates_does_not_matter(
-    cache: Path, request: pytest.FixtureRequest
-):
-    first = retrieve(["org.example:side:1", "org.example:other:1"], cache_dir=cache)
-    request.getfixturevalue("no_java")
-    assert retrieve(["org.example:other:1", "org.example:side:1"], cache_dir=cache) == first
-
-
 @pytest.mark.kafka
 def test_kafka_is_taken_from_the_cache_without_java_or_network(
     no_network: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -178,16 +170,6 @@ def test_a_cache_that_is_full_is_named(cache: Path, tmp_path: Path, monkeypatch:
         retrieve(["org.example:new:1"], cache_dir=cache)
 
 
-def test_a_cache_that_can_not_be_written_is_named(tmp_path: Path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        JarDownloadError,
-        match=rf"could not be written to the cache {tmp_path}/file.*set another "
-        "folder",
-    ):
-        retrieve(["org.example:nothing:1"], cache_dir=tmp_path / "file")
-
-
 @pytest.mark.parametrize(
     "text", ["org.example:name", "org.example::1", "org.example:name:1:jar", "org.example: name:1", ""]
 )
@@ -206,8 +188,6 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_cache_dir() == tmp_path / ".cache" / "dagster-kafka-flip"
 
-
-# --- archives -----------------------------------------------------------------------------------------------------
 
 ARCHIVE = "org.example:server:1:all"
 
@@ -246,21 +226,6 @@ def test_an_archive_is_unpacked_once(
     assert ARCHIVE in caplog.text
     request.getfixturevalue("no_java")
     assert retrieve_unpacked(ARCHIVE, cache_dir=tmp_path) == folder
-
-
-def test_an_archive_is_unpacked_by_pythons_that_have_no_filter_for_it_yet(
-    tmp_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch
-):
-    extractall = tarfile.TarFile.extractall
-
-    def without_filter(archive: tarfile.TarFile, path: str | Path = ".", members: Any = None) -> None:
-        extractall(archive, path, members, filter="fully_trusted")
-
-    # As Python 3.10.0 to 3.10.11 and 3.11.0 to 3.11.3.
-    monkeypatch.setattr(tarfile.TarFile, "extractall", without_filter)
-    monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    publish_archive(tmp_path)
-    assert (retrieve_unpacked(ARCHIVE, cache_dir=tmp_path) / "bin" / "start").read_text() == "java"
 
 
 @pytest.mark.parametrize("content", [b"no archive", tar("../../outside")], ids=["no archive", "a file outside"])

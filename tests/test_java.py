@@ -39,11 +39,7 @@ def test_the_java_of_this_machine_is_found():
 
 @pytest.mark.parametrize(
     "line",
-    [
-        'openjdk version "17.0.15" 2025-04-15',
-        'java version "21" 2023-09-19 LTS',
-        'openjdk version "26-ea" 2026-03-17',
-    ],
+    ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19 LTS', 'openjdk version "26-ea" 2026-03-17'],
 )
 def test_a_new_enough_java_is_taken(fake_java, line: str):
     executable = fake_java(says(line))

@@ -45,6 +45,7 @@ def test_the_committed_jar_is_what_the_source_gives(tmp_path):
     assert again.read_bytes() == JAR.read_bytes(), "run `make library` with JDK 17, and commit the jar"
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_session_that_knows_nothing_of_the_library_is_brought_it():
     environment = {**os.environ, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}

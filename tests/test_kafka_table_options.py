@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -40,28 +39,6 @@ def test_source_and_formats_are_options_of_an_asset():
         "key_format": None,
     }
     assert build_kafka_delta_asset(name="t", table="lake/t", **table.asset_options()).key.path == ["t"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"topic": "t"}, "table option 'format': missing"),
-        ({"format": "json"}, "table option 'topic': missing"),
-        (
-            {"topic": "t", "format": "json", "formt": "x"},
-            "table option 'formt': unknown, or without",
-        ),
-        (
-            {"topic": "t", "format": "json", "sink.partitioner": "x"},
-            "table option 'sink.partitioner': unknown",
-        ),
-        ("topic=t", "options: expected Mapping, got str"),
-    ],
-)
-def test_impossible_values_are_refused_by_name(options: Any, message: str):
-    with pytest.raises(ConfigurationError) as error:
-        KafkaTableOptions.from_options(options, schema="id INT")
-    assert str(error.value).startswith(message)
 
 
 def test_a_source_in_yaml_takes_no_options_of_formats_and_shows_no_secret():

@@ -1,12 +1,21 @@
-"""What a local session is told in addition; nothing is started."""
+"""What a session is told in addition, what its settings mean, and which sessions a process can have."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from dagster_kafka_flip.errors import SparkSessionError
 from dagster_kafka_flip.runtime import session_settings as module
+from dagster_kafka_flip.runtime.remote import files_setting
+from dagster_kafka_flip.runtime.session import build_session, parallelism
 
 OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
@@ -105,3 +114,67 @@ def test_addresses_and_heartbeats_of_the_users_stay():
     assert settings["spark.driver.host"] == "10.0.0.1"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.executor.heartbeatInterval"] == "7s"
+
+
+@pytest.mark.parametrize(
+    ("settings", "tasks"),
+    [
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[2,4]"}, 2),
+        ({"spark.master": "local[2, 4]"}, 2),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "spark://m:7077"}, 8),
+        ({"spark.master": "spark://m:7077", "spark.cores.max": "6", "spark.executor.cores": "4"}, 6),
+        ({"spark.master": "spark://m:7077", "spark.cores.max": "6", "spark.executor.instances": "2"}, 2),
+        ({"spark.master": "yarn", "spark.executor.instances": "3", "spark.executor.cores": "4"}, 12),
+        ({"spark.master": "yarn", "spark.dynamicAllocation.maxExecutors": "5"}, 5),
+        ({"spark.master": "spark://m:7077", "spark.cores.max": "6", "spark.default.parallelism": "20"}, 20),
+    ],
+)
+def test_a_session_runs_as_many_tasks_as_its_settings_give_it_cores(settings: dict[str, str], tasks: int):
+    session: Any = SimpleNamespace(conf=settings)
+    assert parallelism(session) == tasks
+
+
+@pytest.mark.spark
+def test_a_process_with_its_own_spark_is_told_that_it_can_not_use_a_server_too(spark):
+    with pytest.raises(
+        SparkSessionError, match="has used a Spark of its own, and pyspark has one kind of session"
+    ) as e:
+        build_session(remote="sc://127.0.0.1:1/;token=hidden-token")
+    assert "hidden-token" not in str(e.value)
+
+
+def test_a_process_that_used_a_server_is_told_that_it_can_not_start_its_own_spark(monkeypatch):
+    # What pyspark sets with the first session of a server, and leaves there.
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(SparkSessionError, match=r"master local\[2\]: this process .* has used Spark Connect"):
+        build_session(master="local[2]")
+
+
+def test_a_server_that_is_not_there_is_told_in_one_line():
+    code = (
+        "from dagster_kafka_flip.runtime import session\n"
+        "session._CONNECT_RETRIES = 1\n"
+        "try: session.build_session(remote='sc://127.0.0.1:1')\n"
+        "except session.SparkSessionError as error: print(error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert re.fullmatch(
+        r"no Spark Connect session with sc://127\.0\.0\.1:1: \w+: .*\. The Spark Connect server does not answer: .*\n",
+        ended.stdout,
+    ), ended.stdout
+    assert ended.stderr == ""
+
+
+_ELSEWHERE = """
+import json
+from dagster_kafka_flip.runtime.remote import files_setting
+print(json.dumps(files_setting()))
+"""
+
+
+def test_two_processes_of_one_machine_see_the_same_files():
+    other = subprocess.run([sys.executable, "-c", _ELSEWHERE], check=True, capture_output=True, text=True)
+    assert json.loads(other.stdout) == files_setting() != {}

@@ -152,11 +152,7 @@ def test_a_streaming_query_is_taken_over_in_its_own_table_and_in_a_new_one(
     since = _run(project(_snippet("flights_since"))).flights_since
     _land_twice(since, resources)
     columns = ("kafka_partition", "kafka_offset", "kafka_value")
-    assert _records(tmp_path / "warehouse" / "flights_since", columns) == [
-        (0, 10, "a10"),
-        (0, 11, "a11"),
-        (1, 6, "b6"),
-    ]
+    assert _records(tmp_path / "warehouse" / "flights_since", columns) == [(0, 10, "a10"), (0, 11, "a11"), (1, 6, "b6")]
 
 
 def test_a_consumer_loop_is_taken_over_in_its_own_table_and_in_a_new_one(

@@ -1,9 +1,10 @@
-"""Commands that messages name run as they are printed, once their placeholders are filled in."""
+"""The commands that messages name, and the refusal of a new stream that would leave records out."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +12,14 @@ import pytest
 from dagster._cli.asset import asset_materialize_command
 
 from dagster_kafka_flip.cli.app import main
+from dagster_kafka_flip.errors import PositionLostError
+from dagster_kafka_flip.ingestion.stream_plan import check_nothing_is_skipped
 from dagster_kafka_flip.source.next_step import TOPIC, materialize, plan_range, set_position
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
+from dagster_kafka_flip.source.split import TopicPartition
+from dagster_kafka_flip.source.state import EnumeratorState
+from dagster_kafka_flip.table.target import DeltaTarget
+from tests.source.plans import make_plan
 
 
 @pytest.mark.parametrize(
@@ -56,3 +64,54 @@ def test_a_command_for_an_asset_says_which_one_and_where_it_is_defined(asset, de
     context = asset_materialize_command.make_context("materialize", words[3:])
     assert (context.params["select"], context.params["partition"]) == (asset, "2026-01-31|eu")
     assert defined_in[1] in str(context.params[parameter])
+
+
+_LATEST = OffsetsInitializer.latest()
+_IDLE = TopicPartition("t", 99)
+
+
+def _check(recorded, ranges, *, ids="id", beginning=0):
+    plan = make_plan(ranges)
+    plan = replace(plan, beginning_offsets=dict.fromkeys(plan.end_offsets, beginning))
+    position = {TopicPartition("t", number): offset for number, offset in recorded.items()} | {_IDLE: 5}
+    state = EnumeratorState(position=position, cluster_id="c", topic_ids={"t": ids})
+    check_nothing_is_skipped(state, plan, _LATEST, DeltaTarget(table="s3a://lake/t"))
+
+
+def test_a_new_stream_that_would_leave_records_out_is_refused_with_both_ways_on():
+    with pytest.raises(PositionLostError) as error:
+        _check({0: 20, 1: 7}, {0: (30, 30), 1: (7, 9)})
+    assert str(error.value) == (
+        "s3a://lake/t holds no position of the stream 'main', but the record of its last run had one: the table was "
+        "dropped or recreated. A new stream starts at latest and would skip up to 10 records that were never written: "
+        "t-0 [20, 30). To write them first, run once with start set to "
+        'offsets:{"t": {"0": 20, "1": 7, "99": 5}}; to continue without them, run once with start set to latest; or '
+        "restore the table, or correct its name"
+    )
+
+
+def test_a_partition_that_has_come_since_is_read_from_its_beginning():
+    with pytest.raises(PositionLostError, match=r"up to 4 records that were never written: t-1 \[0, 4\)"):
+        _check({0: 20}, {0: (20, 20), 1: (4, 4)})
+
+
+def test_only_a_few_of_many_partitions_are_shown():
+    with pytest.raises(PositionLostError, match=r"t-2 \[0, 9\) and 2 more topic partitions"):
+        _check({}, dict.fromkeys(range(5), (9, 9)))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "ranges", "about"),
+    [
+        ({0: 20}, {0: (20, 30)}, {}),
+        ({0: 20}, {0: (0, 30)}, {}),
+        # Retention has deleted it, and where a stream begins changes nothing about that.
+        ({0: 20}, {0: (25, 30)}, {"beginning": 25}),
+        # Offsets of another topic of that name.
+        ({0: 20}, {0: (25, 30)}, {"ids": "another"}),
+        # The log was cut off.
+        ({0: 50}, {0: (30, 30)}, {}),
+    ],
+)
+def test_where_nothing_is_left_out_the_stream_begins(recorded, ranges, about):
+    _check(recorded, ranges, **about)

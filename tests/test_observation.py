@@ -7,10 +7,8 @@ import re
 from typing import Any
 
 import pytest
-from dagster import AssetKey
 
 from dagster_kafka_flip.assets.metadata import result_metadata, windows_metadata
-from dagster_kafka_flip.assets.run_checks import NO_RECORDS_REJECTED, NO_STRAGGLERS, Findings, check_results
 from dagster_kafka_flip.formats.avro import AvroFormat
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.formats.fields import FieldsSeen
@@ -25,7 +23,6 @@ from dagster_kafka_flip.ingestion.observation import (
     log_observed,
 )
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
-from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -120,20 +117,6 @@ def test_missing_counts_are_unknown_and_an_empty_batch_is_known():
     assert _whole().coverage({}) is None
     assert (empty := _whole(()).coverage({})) is not None
     assert (empty.records, empty.unknown) == (0, None)
-
-
-def test_a_sum_with_something_unknown_is_unknown():
-    assert (total([1, 2]), total([]), total([1, None])) == (3, 0, None)
-
-
-def test_a_check_of_what_is_unknown_does_not_pass_and_says_why():
-    names = (NO_RECORDS_REJECTED, NO_STRAGGLERS)
-    unknown = Findings((), rejected_records=None, stragglers=None, unknown="by hand")
-    for result in check_results(names, AssetKey("a"), unknown):
-        assert (result.passed, result.description) == (False, "The number is unknown: by hand.")
-        assert not result.metadata
-    known = Findings((), rejected_records=0, stragglers=0)
-    assert all(result.passed for result in check_results(names, AssetKey("a"), known))
 
 
 def test_a_schema_that_does_not_seem_to_fit_is_a_warning_with_the_names(caplog):

@@ -1,12 +1,16 @@
-"""What contributors and continuous integration are pointed to: targets of the Makefile, and files that are there."""
+"""What contributors and continuous integration are pointed to: targets, files, pinned versions, measurements."""
 
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
+
+from benchmarks.document import DOCUMENT, RESULTS, written
+from scripts.upgrade import without_jars
 
 _ROOT = Path(__file__).parent.parent
 _TEXTS = [
@@ -26,9 +30,7 @@ def test_each_make_target_that_a_file_names_exists(path: Path):
 
 
 @pytest.mark.parametrize(
-    "path",
-    [each for each in _TEXTS if each.suffix in {".yml", ".yaml"}],
-    ids=lambda path: str(path.relative_to(_ROOT)),
+    "path", [each for each in _TEXTS if each.suffix in {".yml", ".yaml"}], ids=lambda path: str(path.relative_to(_ROOT))
 )
 def test_each_yaml_file_can_be_read(path: Path):
     assert isinstance(yaml.safe_load(path.read_text()), dict)
@@ -52,3 +54,20 @@ def test_each_test_file_that_a_script_or_make_runs_exists():
     named = {name for path in texts for name in re.findall(r"\btests/[a-z_/]+\.py\b", path.read_text())}
     assert len(named) > 5
     assert [name for name in sorted(named) if not (_ROOT / name).exists()] == []
+
+
+def test_the_tables_are_those_of_the_kept_measurements():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert written(text) == text
+
+
+def test_every_file_of_measurements_is_in_the_document():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    names = {path.stem for path in RESULTS.glob("*.json")}
+    assert names
+    assert {name for name in names if f"<!-- from {name}" not in text} == set()
+
+
+def test_the_installed_versions_have_their_jars() -> None:
+    """And so they may be pinned."""
+    assert without_jars(version("pyspark"), version("delta-spark")) == set()

@@ -1,4 +1,4 @@
-"""A long read tells how far it is while it goes on; nothing of the telling is left behind."""
+"""A long read tells how far it is while it goes on: the share, the rate and the time left."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from tests.slow_read import ToldOnce, until_told
 
-pytestmark = [pytest.mark.spark]
-
 
 def _watchers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "dagster-kafka-flip-progress"]
 
 
+@pytest.mark.spark
 @pytest.mark.kafka
 def test_a_long_read_reports_how_far_it_is_while_its_only_task_runs(
     kafka, connection, spark_of, topic, table, tmp_path
@@ -49,6 +48,7 @@ def test_a_long_read_reports_how_far_it_is_while_its_only_task_runs(
     assert _watchers() == []
 
 
+@pytest.mark.spark
 def test_a_write_that_reads_nothing_for_long_tells_that_it_goes_on(spark):
     told, lines = threading.Event(), []
 
@@ -65,6 +65,7 @@ def test_a_write_that_reads_nothing_for_long_tells_that_it_goes_on(spark):
     assert lines[0].startswith("the write has gone on for 0 s, and has read no record in the last 0 s")
 
 
+@pytest.mark.spark
 def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     def write() -> None:
         assert _watchers() == ["dagster-kafka-flip-progress"]
@@ -73,3 +74,24 @@ def test_a_write_that_fails_leaves_no_thread_that_watches(spark):
     with pytest.raises(WriteFailedError), read_watched(spark, "tag", ReadProgress(1), logging.getLogger(), 3600):
         write()
     assert _watchers() == []
+
+
+def test_a_line_shows_share_rate_and_time_left():
+    progress = ReadProgress(5_000_000)
+    progress.line(240_000, 1.2)
+    assert progress.line(1_240_000, 6.2) == (
+        "read 1,240,000 of at most 5,000,000 records (24 %), 200,000 records/s, about 19 s left"
+    )
+
+
+def test_a_reading_that_says_nothing_new_makes_no_line():
+    progress = ReadProgress(100)
+    assert progress.line(0, 5.0) is None
+    assert progress.line(10, 10.0) is not None
+    assert progress.line(10, 15.0) is None
+    assert progress.line(11, 20.0) is not None
+
+
+def test_progress_of_a_read_never_exceeds_100_percent():
+    # A task that failed and was repeated has read its records twice.
+    assert ReadProgress(100).line(130, 5.0) == "read 100 of at most 100 records (100 %)"

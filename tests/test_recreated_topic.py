@@ -9,11 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import (
-    LogChangedError,
-    TopicNotFoundError,
-    TopicRecreatedError,
-)
+from dagster_kafka_flip.errors import LogChangedError, TopicNotFoundError, TopicRecreatedError
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -112,6 +108,7 @@ def test_a_topic_recreated_while_a_run_reads_stops_it_and_the_printed_way_out_la
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("partitions", [1, 0], ids=["with fewer topic partitions", "not at all"])
 def test_a_topic_that_lacks_planned_topic_partitions_when_it_is_read_is_reported_and_nothing_is_written(
     kafka, connection, spark_of, topic, table, partitions

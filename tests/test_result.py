@@ -24,7 +24,6 @@ from dagster_kafka_flip.table.commit import Commit, Committed
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
-from tests.table.commits import restore
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -50,20 +49,6 @@ def test_an_idle_run_repeats_the_watermark_also_one_that_is_beyond_every_date(mi
     metadata = result_metadata(_result({}), previous)
     assert metadata["kafka/watermark"] == previous.metadata["kafka/watermark"]
     assert "seconds/end_to_end_delay" not in metadata
-
-
-def test_only_the_topic_partitions_of_which_most_was_read_are_shown_of_many():
-    ends = {TopicPartition("t", number): number for number in range(3000)}
-    plan = ReadPlan(EnumeratorState(ends), ends, ends, dict.fromkeys(ends, 0))
-    known = KnownPosition("main", "/t", EnumeratorState(ends), datetime.now(tz=timezone.utc), 1)
-    table = result_metadata(IngestResult(plan, (), known), None)["kafka/position"]
-    assert [row.data["topic_partition"] for row in table.records] == [f"t-{number}" for number in range(2900, 3000)]
-    assert [(column.name, column.type) for column in table.schema.columns] == [
-        ("topic_partition", "string"),
-        ("offset", "int"),
-        ("read", "int"),
-        ("lag", "int"),
-    ]
 
 
 def test_an_unknown_number_of_lost_records_is_not_zero():
@@ -111,13 +96,6 @@ def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_t
     unknown = _unreported([_commit(3, rows=None)])
     assert unknown is not None
     assert unknown.rows is None
-
-
-@pytest.mark.parametrize("to", [4, 3, 2])
-def test_commits_that_a_restore_has_undone_are_not_reported(to):
-    commits = [restore(7, to), _commit(6), _commit(5), *(_commit(version) for version in range(4, 0, -1))]
-    found = _unreported(commits, reported=3)
-    assert found == (UnreportedCommits(1, 3, 4, 4, (), ("r",)) if to == 4 else None)
 
 
 def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from dagster_kafka_flip.errors import (
-    ClusterAccessError,
-    KafkaFlipError,
-    TopicNotFoundError,
-    WindowBeyondRetentionError,
-)
+from dagster_kafka_flip.errors import ClusterAccessError, KafkaFlipError, TopicNotFoundError, WindowBeyondRetentionError
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.sink.delta_source import DeltaSource

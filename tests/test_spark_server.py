@@ -11,74 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
 from dagster_kafka_flip.runtime.spark_server import SparkServer
-from tests.connect_server import ConnectServer
 from tests.processes import Process, descendants, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("dagster-kafka-flip")), "spark"]
-
-# A process of its own: in one that has a local session already, pyspark takes no remote one.
-LANDS = """
-import json, sys
-from dagster_kafka_flip import DeltaTarget, KafkaSource, SparkResource, ingest
-from dagster_kafka_flip.table.local_log import is_local
-
-servers, topic, table, remote = sys.argv[1:]
-spark = SparkResource(remote=remote or None)
-source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic).build()
-rows = ingest(source, table, spark=spark.session).rows
-session = spark.session()
-# With a class loader for each session, Spark would compile everything again.
-is_isolated = session.conf.get("spark.sql.artifact.isolation.enabled")
-print(rows, type(session).__module__, is_local(session, DeltaTarget(table=table)), is_isolated)
-"""
-
-_WITH_A_SETTING_THAT_SERVERS_REFUSE = """
-import sys
-from dagster_kafka_flip import build_session
-from dagster_kafka_flip.errors import SparkSessionError
-
-try:
-    build_session(remote=sys.argv[1], config={"spark.ui.enabled": "false"})
-except SparkSessionError as error:
-    print(error)
-"""
-
-
-_MEETS_A_SERVER_THAT_ENDS = """
-import sys
-from dagster_kafka_flip import (
-    DeltaSource, JsonSerializer, KafkaConnection, KafkaSink, KafkaSource, build_session, ingest, publish,
-)
-from dagster_kafka_flip.errors import KafkaFlipError
-
-servers, topic, table, remote = sys.argv[1:]
-connection = KafkaConnection(bootstrap_servers=servers)
-source = KafkaSource(topics=(topic,))
-session = build_session(remote=remote)
-ingest(source, table, spark=lambda: session, connection=connection)
-print("landed", flush=True)
-input()
-
-def attempts():
-    yield lambda: ingest(source, table, spark=lambda: session, connection=connection)
-    yield lambda: ingest(source, f"{table}-2", spark=lambda: session, connection=connection)
-    sink = KafkaSink(topic=topic, transactional_id_prefix=topic, key=JsonSerializer(columns=("kafka_offset",)))
-    yield lambda: publish(DeltaSource(table=table), sink, spark=lambda: session, connection=connection)
-    # From Spark 4.2 on, a server that shuts down answers this only with its end.
-    session.release_session_on_close = False
-    session.stop()
-    yield lambda: build_session(remote=remote)
-
-for attempt in attempts():
-    try:
-        attempt()
-    except KafkaFlipError as error:
-        print(type(error).__name__, error)
-"""
 
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -88,107 +26,7 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     return finished
 
 
-@pytest.mark.kafka
 @pytest.mark.nightly
-def test_a_run_lands_records_through_a_server_that_was_started_before(kafka, broker, topic, tmp_path):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])
-    here = ["--data-dir", str(tmp_path / "server")]
-    shown = json.loads(run("start", "--daemon", "--port", "0", "--json", *here).stdout)
-    try:
-        assert shown["remote"].startswith("sc://127.0.0.1:")
-        status = json.loads(run("status", "--json", *here).stdout)
-        assert {**status, "uptime_seconds": 0} == {**shown, "uptime_seconds": 0}
-        assert json.loads(run("start", "--port", "0", "--json", *here).stdout)["pid"] == shown["pid"]
-        refused = run("start", "--port", "9", *here, code=1)
-        assert refused.stderr.startswith(f"Error: A Spark server is already running on {tmp_path / 'server'}")
-
-        table = tmp_path / "table"
-
-        def land(remote: str, **environment: str) -> list[str]:
-            return subprocess.run(
-                [sys.executable, "-c", LANDS, broker, topic, str(table), remote],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=180,
-                env={**os.environ, **environment},
-            ).stdout.split()
-
-        assert land(shown["remote"]) == ["3", "pyspark.sql.connect.session", "True", "false"]
-        kafka.produce(topic, [(None, "d")])
-        assert land("", SPARK_REMOTE=shown["remote"]) == ["1", "pyspark.sql.connect.session", "True", "false"]
-        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 4
-        looked_up = subprocess.run(
-            [COMMAND[0], "position", "show", "--table", str(table), "--json"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env={**os.environ, "SPARK_REMOTE": shown["remote"]},
-        )
-        assert looked_up.returncode == 0, looked_up.stderr
-        assert json.loads(looked_up.stdout)["streams"][0]["position"] == {topic: [4]}
-        refused = subprocess.run(
-            [sys.executable, "-c", _WITH_A_SETTING_THAT_SERVERS_REFUSE, shown["remote"]],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
-        # One line, and not the server's stack trace.
-        assert "spark.ui.enabled" in refused.stdout
-        assert refused.stdout.endswith("Check the address, the config and the server\n")
-        assert "stacktrace" not in refused.stdout
-        # Of the table, everybody may see the files who may see those of a session in a run; of the log, nobody.
-        assert {path.stat().st_mode & 0o077 for path in (tmp_path / "server").rglob("*") if path.is_file()} == {0}
-        assert all(path.stat().st_mode & 0o004 for path in table.glob("*.parquet"))
-    finally:
-        stopped = run("stop", *here).stdout
-    assert stopped == f"Stopped the Spark server on {tmp_path / 'server'}.\n"
-    assert run("stop", *here).stdout == f"No Spark server was running on {tmp_path / 'server'}.\n"
-    assert run("status", *here, code=1).stdout == f"No Spark server is running on {tmp_path / 'server'}.\n"
-
-
-@pytest.mark.kafka
-@pytest.mark.nightly
-def test_a_run_that_meets_a_server_that_shuts_down_says_so(kafka, broker, topic, tmp_path, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a")])
-    remove = tmp_path / "bin" / "rm"
-    # With this, Spark removes its folders, behind the stop of its context and before its end.
-    remove.parent.mkdir()
-    waits = f"touch {tmp_path}/stopped\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
-    remove.write_text(f'#!/bin/sh\n{waits}\nexec /bin/rm "$@"\n')
-    remove.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{remove.parent}{os.pathsep}{os.environ['PATH']}")
-    with ConnectServer(tmp_path / "server") as server:
-        monkeypatch.undo()
-        client = subprocess.Popen(
-            [sys.executable, "-c", _MEETS_A_SERVER_THAT_ENDS, broker, topic, str(tmp_path / "table"), server.remote],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert client.stdout is not None
-            assert client.stdout.readline() == "landed\n"
-            kafka.produce(topic, [(None, "b")])
-            server.process.terminate()
-            wait_until((tmp_path / "stopped").exists, seconds=60)
-            reported = client.communicate("\n", timeout=120)[0].splitlines()
-        finally:
-            client.kill()
-            (tmp_path / "go").touch()
-    classes = [line.split()[0] for line in reported]
-    assert classes == ["TableError", "TableError", "TableError", "SparkSessionError"]
-    *of_runs, of_new_session = reported
-    for line in of_runs:
-        assert "The Spark Connect server is shutting down: when it has ended, start it again" in line
-    # From Spark 4.2 on, the server has another error for it, which says nothing of the shutdown.
-    assert "no Spark Connect session with sc://127.0.0.1:" in of_new_session
-
-
 @pytest.mark.slow
 def test_a_server_starts_whatever_its_user_has_for_spark_and_a_kill_leaves_no_process(tmp_path, monkeypatch):
     missing = "/missing/python"

@@ -25,7 +25,6 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     TableReplacedError,
     TopicNotFoundError,
-    TopicRecreatedError,
 )
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.tolerance import CHECKS
@@ -57,10 +56,7 @@ class _Landed:
         result = materialize(
             [asset],
             instance=self._instance,
-            resources={
-                "kafka": KafkaResource(bootstrap_servers=address or self.address),
-                "spark": SparkResource(),
-            },
+            resources={"kafka": KafkaResource(bootstrap_servers=address or self.address), "spark": SparkResource()},
         )
         metadata = report(result)
         checks = result.get_asset_check_evaluations()
@@ -173,26 +169,6 @@ def test_retention_while_spark_reads(kafka, landed, connection, spark_of, topic,
     assert landed.values()[5:] == ["b6", "b7", "b8", "b9"]
 
 
-def test_a_recreated_topic(kafka, landed, topic):
-    values = landed.values()
-    kafka.delete(topic)
-    kafka.create(topic)
-    # As many as the position counts.
-    new = [f"new{number}" for number in range(len(values))]
-    kafka.produce(topic, [(None, value) for value in new])
-    assert f"the topic {topic} was deleted and recreated: " in landed.refused(TopicRecreatedError)
-
-    metadata, failed = landed.run()
-
-    assert landed.values() == [*values, *new]
-    incident = _incident(metadata)
-    assert (incident["error"], incident["lost_offsets"]) == ("TopicRecreatedError", None)
-    assert failed == {_LOST: {"TopicRecreatedError": incident["message"], "lost_offsets": "unknown"}}
-    assert "kafka/lost_offsets" not in metadata, "nobody can tell, and it is not 0"
-    kafka.produce(topic, [(None, "more")])
-    assert landed.run()[1] == {}
-
-
 def test_a_missing_topic(kafka, landed, topic, broker, spark):
     both = _Landed(spark, broker, (topic, f"{topic}-gone"), landed.table)
     kafka.produce(topic, [(None, "b")])
@@ -263,32 +239,6 @@ def test_another_cluster_under_the_address_and_a_log_that_was_cut_off(spark, top
         assert _incident(metadata)["error"] == "ClusterChangedError"
         assert [*failed] == [_LOST]
         assert made.values()[6:] == [f"z{number}" for number in range(5)]
-
-
-def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic, table, tmp_path):
-    from dagster_kafka_flip import JsonFormat
-
-    kafka.create(topic)
-    kafka.produce(topic, [(None, '{"n": 1}'), (None, "broken")])
-    asset = build_kafka_delta_asset(
-        name="kept",
-        source=KafkaSource(topics=(topic,)),
-        table=table,
-        value_format=JsonFormat("n INT"),
-        dead_letter=str(tmp_path / "letters"),
-    )
-    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
-    with DagsterInstance.ephemeral() as instance:
-        found = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
-        checks = {check.check_name: check for check in found}
-        assert {name: check.passed for name, check in checks.items()} == {
-            "no_records_rejected": False,
-            "schema_fits": True,
-        }
-        assert checks["no_records_rejected"].metadata["rejected_records"].value == 1
-        again = materialize([asset], instance=instance, resources=resources).get_asset_check_evaluations()
-        assert {check.check_name: check.passed for check in again} == {each: checks[each].passed for each in checks}
-        assert all(check.metadata["unchanged"].value for check in again), "the run read nothing"
 
 
 def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, broker, topic, table):

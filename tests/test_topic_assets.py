@@ -124,14 +124,6 @@ def test_two_topics_that_would_have_the_same_asset_or_table_are_both_named(topic
         build_kafka_delta_assets(source=KafkaSource(topics=topics), **options)
 
 
-def test_two_topics_may_have_streams_of_one_table():
-    target = DeltaTarget(table="lake/all", stream="{topic}")
-    first, second = build_kafka_delta_assets(source=TOPICS, table=target)
-
-    assert landing(first).target.table == landing(second).target.table
-    assert (landing(first).target.stream, landing(second).target.stream) == ("orders", "payments.eu")
-
-
 def test_a_pattern_without_an_address_says_what_is_missing():
     with pytest.raises(ConfigurationError, match=r"set connection=, or list the topics with topics="):
         build_kafka_delta_assets(source=KafkaSource(topic_pattern="a.*"), table="lake/{topic}")
@@ -175,6 +167,7 @@ def _loaded(code: Path, *known: str) -> tuple[set[str], str]:
     return set(keys), load_data
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_topic_that_comes_up_while_runs_go_on_does_not_change_their_definitions(kafka, broker, topic, tmp_path):
     kafka.create(f"{topic}-a")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from dagster import AssetKey, AutomationCondition, DagsterInstance, Definitions
+from dagster import AssetKey, DagsterInstance, Definitions
 from dagster._core.definitions.observe import observe
 
 from dagster_kafka_flip import KafkaResource, KafkaSource, kafka_topic_asset, topic_asset_key
@@ -135,53 +135,6 @@ def test_an_observation_reports_all_that_the_cluster_reports(kafka, instance, ka
     }
 
 
-@pytest.mark.kafka
-def test_a_recreated_topic_has_another_data_version_and_no_rate(kafka, instance, kafka_only, topic):
-    asset = kafka_topic_asset(KafkaSource(topics=(topic,)))
-
-    def observed() -> tuple[str, dict[str, Any]]:
-        (found,) = looked_at(asset, instance, kafka_only).values()
-        record = instance.get_latest_data_version_record(topic_asset_key(topic))
-        assert record is not None
-        assert record.asset_observation is not None
-        return record.asset_observation.tags["dagster/data_version"], found
-
-    kafka.create(topic)
-    before, _ = observed()
-    kafka.delete(topic)
-    kafka.create(topic)
-    after, found = observed()
-    assert found["kafka/end_offsets"] == {topic: [0]}
-    assert after != before
-    assert "kafka/offsets_per_second" not in found
-
-
-def test_the_users_topic_options_are_on_each_topic_asset():
-    condition = AutomationCondition.on_cron("@hourly")
-    asset = kafka_topic_asset(
-        KafkaSource(
-            topics=(
-                "orders",
-                "payments",
-            )
-        ),
-        description="Of the shop.",
-        group_name="shop",
-        owners=["team:shop"],
-        tags={"tier": "1"},
-        metadata={"contact": "the shop"},
-        automation_condition=condition,
-    )
-    specs = list(asset.specs)
-    assert {spec.key.path[-1] for spec in specs} == {"orders", "payments"}
-    for spec in specs:
-        assert (spec.description, spec.group_name, spec.owners) == ("Of the shop.", "shop", ["team:shop"])
-        assert spec.tags["tier"] == "1"
-        assert spec.metadata["contact"] == "the shop"
-        assert spec.automation_condition == condition
-        assert spec.kinds == {"kafka"}
-
-
 def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
     sources = [
         *(
@@ -200,12 +153,7 @@ def test_assets_of_topics_that_differ_in_a_dash_alone_live_in_one_project():
                 f"{'long-' * 40}2",
             )
         ),
-        KafkaSource(
-            topics=(
-                "a",
-                "b",
-            )
-        ),
+        KafkaSource(topics=("a", "b")),
         KafkaSource(topic_pattern="a[.]c"),
     ]
     assets = [kafka_topic_asset(source) for source in sources]

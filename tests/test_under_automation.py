@@ -16,7 +16,6 @@ from dagster import (
     AssetSelection,
     AutomationCondition,
     DagsterInstance,
-    DailyPartitionsDefinition,
     Definitions,
     MaterializeResult,
     RetryPolicy,
@@ -43,7 +42,6 @@ from dagster_kafka_flip import (
 )
 from tests import landed
 from tests.test_component import DELTA, RESOURCES, load
-from tests.test_topics import looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,25 +210,6 @@ def test_an_idle_run_hides_no_failure_of_a_check_and_holds_back_nothing_that_wai
     assert len(daemon.tick(MIDNIGHT + timedelta(minutes=4))) == 1, "no check has failed since"
 
 
-def test_a_partition_that_a_condition_starts_has_every_check():
-    made = build_kafka_delta_asset(
-        name="landed",
-        source=KafkaSource(topics=("orders",)),
-        table="lake/orders",
-        partitions_def=DailyPartitionsDefinition("2026-01-01"),
-        automation_condition=AutomationCondition.in_latest_time_window()
-        & AutomationCondition.cron_tick_passed("@daily"),
-    )
-    checks = kafka_delta_checks(made)
-    with DagsterInstance.ephemeral() as instance:
-        resources = {"kafka": KafkaResource(bootstrap_servers="127.0.0.1:1"), "spark": SparkResource()}
-        defs = Definitions(assets=[made], asset_checks=checks, resources=resources)
-        daemon = Daemon(defs, instance, MIDNIGHT - timedelta(hours=1))
-        (request,) = daemon.tick(MIDNIGHT + timedelta(hours=1))
-    # Without a list, all of them run.
-    assert (request.partition_key, request.asset_check_keys) == ("2026-02-28", None)
-
-
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_tables_own_check_is_evaluated_also_if_the_run_has_a_list_without_it(
@@ -258,34 +237,6 @@ def test_a_tables_own_check_is_evaluated_also_if_the_run_has_a_list_without_it(
     assert evaluated == set()
     assert all("only a run that lands the asset evaluates it" in line for line in warnings)
     assert len(warnings) == 2
-
-
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_a_table_in_yaml_lands_its_rows_at_the_ticks_of_its_condition(
-    kafka, broker, instance, topic, table, monkeypatch
-):
-    monkeypatch.setenv("TEST_KAFKA", broker)
-    text = (
-        f"  source: {{topics: [{topic}]}}\n  table: {table}/{{topic}}\n  name: landed\n"
-        "  observe_topics: {owners: ['team:a'], tags: {tier: 1}, group_name: 'of_{name}'}\n"
-        "  automation_condition: \"{{ dg.AutomationCondition.on_cron('*/15 * * * *') }}\"\n"
-    )
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "record")])
-    defs = load(resources=RESOURCES, orders=DELTA + text)
-    spec = defs.resolve_asset_graph().get(topic_asset_key(topic)).to_asset_spec()
-    assert ([*spec.owners], spec.tags["tier"]) == (["team:a"], "1")
-    assert spec.group_name == f"of_{topic}".replace("-", "_").replace(".", "_")
-    daemon = Daemon(defs, instance, MIDNIGHT + timedelta(minutes=1))
-    assert daemon.tick(MIDNIGHT + timedelta(minutes=6)) == []
-    asked: list[list[str]] = []
-    for minutes in (16, 17, 18):
-        requests = daemon.tick(MIDNIGHT + timedelta(minutes=minutes))
-        assert all(daemon.run(request).success for request in requests)
-        asked += [sorted(key.to_user_string() for key in request.asset_selection or ()) for request in requests]
-    assert asked == [[f"kafka/{topic}"], ["landed"]]
-    assert landed.count(f"{table}/{topic}") == 1
 
 
 def test_topics_of_many_components_are_one_step_and_each_keeps_its_own_options():
@@ -327,20 +278,6 @@ def test_a_topic_is_observed_for_the_component_that_waits_for_it_also_if_another
         alone, shared = (graph.get(topic_asset_key(name)) for name in "ab")
         assert (alone.automation_condition, [*shared.owners]) == (None, ["team:a"])
         assert (shared.automation_condition and shared.automation_condition.get_label()) == when
-
-
-@pytest.mark.kafka
-def test_a_topic_of_which_one_component_reads_a_partition_is_observed_as_a_whole(
-    kafka, broker, instance, topic, monkeypatch
-):
-    monkeypatch.setenv("TEST_KAFKA", broker)
-    kafka.create(topic, partitions=2)
-    kafka.produce(topic, [(None, "record")], partition=1)
-    part = f"{DELTA}  source: {{partitions: {{{topic}: [0]}}}}\n  table: lake/part\n"
-    whole = f"{DELTA}  source: {{topics: [{topic}]}}\n  table: lake/whole\n"
-    asset = load(first=part, second=whole, resources=RESOURCES).resolve_assets_def(topic_asset_key(topic))
-    found = looked_at(asset, instance, {})
-    assert found[topic_asset_key(topic)]["kafka/offset_span"] == 1
 
 
 @pytest.mark.kafka

@@ -196,32 +196,17 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _asset(table=_target(cluster_by=["customer", "customer"])), "cluster_by: duplicate column 'customer'"),
         (lambda: _target(properties={"delta.appendOnly": True}), "invalid DeltaTarget: properties.delta.appendOnly"),
         (lambda: _target(schema_evolution="maybe"), "invalid DeltaTarget: schema_evolution: expected true or false"),
-        (
-            lambda: _asset(tolerate=["RetentionOvertookPositionError"]),
-            "tolerate: 'RetentionOvertookPositionError' is a string, but the error's class is expected: ",
-        ),
-        (
-            lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)),
-            "max_batches: not allowed for an asset with partitions, because the partitions select what is read",
-        ),
-        (
-            lambda: _asset(partitions_def=StaticPartitionsDefinition(["a"])),
-            "StaticPartitionsDefinition: not supported; use time partitions (hourly, ",
-        ),
-        (
-            lambda: _asset(partitions_def=_DAILY, topics_of={"a": ["orders"]}),
-            "topics_of needs time partitions with a static dimension, and there is no static dimension",
-        ),
+        (lambda: _asset(tolerate=["RetentionOvertookPositionError"]), "tolerate: 'RetentionOvertookPositionError' is"),
+        (lambda: _asset(partitions_def=_DAILY, limits=Limits(max_batches=1)), "max_batches: not allowed for an asset"),
+        (lambda: _asset(partitions_def=StaticPartitionsDefinition(["a"])), "StaticPartitionsDefinition: not"),
+        (lambda: _asset(partitions_def=_DAILY, topics_of={"a": ["orders"]}), "topics_of needs time partitions with a"),
         (
             lambda: _asset(
                 partitions_def=MultiPartitionsDefinition({"a": StaticPartitionsDefinition(["x"]), "b": _DAILY})
             ),
             "the source reads orders, not x",
         ),
-        (
-            lambda: _asset(backfill_policy=BackfillPolicy.single_run()),
-            "backfill_policy is for an asset with partitions; set partitions_def",
-        ),
+        (lambda: _asset(backfill_policy=BackfillPolicy.single_run()), "backfill_policy is for an asset with"),
         (lambda: _asset(name="with space"), "name: invalid asset name 'with space'; use letters, digits and '_' only"),
         (lambda: _asset(key="a/b"), "key is the whole asset key; remove name and key_prefix, or key"),
         (lambda: _asset(group_name="with space"), '"with space" is not a valid asset group'),
@@ -231,14 +216,8 @@ def test_an_address_without_a_secret_is_a_table(table):
         (lambda: _asset(stream="x"), "kafka_delta_asset: stream is not an option of its own"),
         (lambda: _asset(limits={"max_batches": 1}), "limits: expected Limits, got dict"),
         (lambda: _ingest(max_batches=5), "ingest: max_batches is not an option of its own"),
-        (
-            lambda: KafkaDeltaTable("a", table="b/c", cluster_by=("d",)),
-            "KafkaDeltaTable: cluster_by is not an option of its own; write table=DeltaTarget(table=..., cluster_",
-        ),
-        (
-            lambda: kafka_topic_asset(_source(), group="a"),
-            "kafka_topic_asset: unknown option group; did you mean group_name?",
-        ),
+        (lambda: KafkaDeltaTable("a", table="b/c", cluster_by=("d",)), "KafkaDeltaTable: cluster_by is not an option"),
+        (lambda: kafka_topic_asset(_source(), group="a"), "kafka_topic_asset: unknown option group; did you mean"),
         (lambda: _asset(table=_target(stream="{topic}")), "the stream id '{topic}' is for an asset for each topic"),
         (lambda: _several(tables=[KafkaDeltaTable(spec=5, table="b/c")]), "spec: expected str or AssetSpec, got int"),
         (
@@ -273,33 +252,18 @@ def test_an_address_without_a_secret_is_a_table(table):
             "invalid KafkaResource: clusters.eu: expected KafkaClusterConfig",
         ),
         (lambda: SparkResource("local"), "SparkResource takes keyword arguments only: write SparkResource"),
-        (
-            lambda: SparkResource(packages=["hadoop-aws"]),
-            "packages: invalid Maven coordinate 'hadoop-aws'; write group:name:ve",
-        ),
+        (lambda: SparkResource(packages=["hadoop-aws"]), "packages: invalid Maven coordinate 'hadoop-aws'; write"),
         (lambda: _ingest(source=_source()), "no Kafka connection: pass one to ingest(), or call set_bootstrap_servers"),
         (lambda: _ingest(spark=5), "spark: expected function, got int; for example spark=lambda: session"),
         (lambda: KafkaDeltaComponent(table="x/y"), "invalid KafkaDeltaComponent: source: missing"),
-        (
-            lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda rows: rows),
-            "<lambda>() must take an argument `records`, the DataFrame of the run's records; its",
-        ),
-        (
-            lambda: kafka_delta_asset(source=_source(), table="lake/x")(print),
-            "print() must take an argument `records`, the DataFrame of the run's records; its arguments are ",
-        ),
-        (
-            lambda: _builder().set_partitions("a-0").build(),
-            "set_partitions: expected list or tuple or set or frozenset, got str; for example set_par",
-        ),
+        (lambda: kafka_delta_asset(source=_source(), table="lake/x")(lambda rows: rows), "<lambda>() must take an"),
+        (lambda: kafka_delta_asset(source=_source(), table="lake/x")(print), "print() must take an argument"),
+        (lambda: _builder().set_partitions("a-0").build(), "set_partitions: expected list or tuple or set or"),
         (
             lambda: _builder().set_topics("a").set_properties({"bootstrap.servers": "a:1"}).build(),
             "invalid KafkaSource: the property bootstrap.servers belongs to the source: use the connection",
         ),
-        (
-            lambda: _builder().set_topics("a").set_cluster("a b").build(),
-            "invalid KafkaSource: invalid cluster name 'a b': use letters, digits, '.', '_' and '-",
-        ),
+        (lambda: _builder().set_topics("a").set_cluster("a b").build(), "invalid KafkaSource: invalid cluster name"),
         (lambda: _builder().set_topics("a").build().only(["b"]), "the source reads a, not b"),
         (
             lambda: KafkaResource(clusters={"eu": KafkaClusterConfig(bootstrap_servers="b:1")}).connection(),

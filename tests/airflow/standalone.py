@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -89,9 +88,8 @@ def lake() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(home: Path, lake: Path, broker: str, kafka: Kafka) -> Iterator[AirflowServer]:
-    for topic in ("flights", "slow", "killed", "in_order", "at_once", "by_key", "too_large", "sent", "sent_on"):
+    for topic in ("flights", "slow", "killed", "by_key"):
         kafka.create(topic, partitions=2)
-    kafka.create("published", partitions=2, max_message_bytes="300")
     (home / "dags").mkdir()
     shutil.copy(ROOT / "examples" / "airflow" / "flights.py", home / "dags" / "flights.py")
     shutil.copy(Path(__file__).with_name("scheduled_dags.py"), home / "dags" / "scheduled_dags.py")
@@ -180,23 +178,6 @@ def test_the_ui_shows_the_table_with_its_events_and_the_form_of_a_connection(ser
         browser.close()
 
 
-def test_a_run_that_finds_nothing_new_starts_no_spark(server: AirflowServer, lake: Path):
-    server.unpause("idle")
-    server.wait(lambda: len(server.events("idle")) >= 2, "a second run")
-    # Whoever materializes the asset wants to have the table looked at.
-    assets = server.ask("GET", "/api/v2/assets?limit=100")["assets"]
-    (asset,) = (each["id"] for each in assets if each["name"] == str(lake / "idle"))
-    run = server.ask("POST", f"/api/v2/assets/{asset}/materialize", {})["dag_run_id"]
-    server.wait(lambda: server.task("idle", run, "land")["state"] == "success", "the materialization")
-    reported = server.returned("idle", run, "land")
-    assert (reported["spark/started"], reported["kafka/idle"]) == (True, True)
-    server.pause("idle")
-    first, second = (event["extra"] for event in server.events("idle")[:2])
-    assert (first["spark/started"], first["kafka/idle"], first["delta/rows_written"]) == (True, False, 30)
-    assert (second["spark/started"], second["kafka/idle"], second["delta/rows_written"]) == (False, True, 0)
-    assert landed.count(lake / "idle") == 30
-
-
 def test_catchup_and_a_backfill_land_the_same_windows(server: AirflowServer, kafka: Kafka, lake: Path):
     server.unpause("flights_by_day")
     server.wait(lambda: len(server.ended("flights_by_day")) >= 3, "three days")
@@ -258,9 +239,7 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     kafka.produce("killed", [(None, "killed-1-" + 240 * "x")], partition=1)
     # One of the last batch.
     hold = Hold(lake, "killed-0-4")
-    # Airflow forgets events for paused DAGs: the next test has these runs.
-    for dag in ("told", "published", "killed"):
-        server.unpause(dag)
+    server.unpause("killed")
     run = server.trigger("killed")
     server.wait(hold.count, "the last batch")
     committed = landed.count(lake / "killed")
@@ -273,140 +252,6 @@ def test_a_retry_goes_on_where_a_worker_died_in_the_middle_of_a_write(
     assert texts(lake / "killed") == logged(connection, "killed")
     reported = server.returned("killed", run, "land")
     assert (reported["delta/rows_written"], reported["delta/unreported_rows"]) == (11 - committed, committed)
-
-
-def test_an_event_starts_a_publisher_that_goes_on_when_events_can_be_read_again(
-    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
-):
-    def published() -> list[tuple[Any, ...]]:
-        rows = (json.loads(record.value or b"") for record in committed_records(connection, "published"))
-        return sorted((row["kafka_partition"], row["kafka_offset"], row["kafka_value"]) for row in rows)
-
-    def small() -> list[tuple[Any, ...]]:
-        return [row for row in texts(lake / "killed") if len(row[2]) < 100]
-
-    ((run, *_), (reported, *_)) = (server.wait(lambda dag=dag: server.ended(dag), dag) for dag in ("published", "told"))
-    assert (run["run_type"], run["state"]) == ("asset_triggered", "success")
-    assert published() == small()
-    (extra,) = server.returned("told", reported["dag_run_id"], "tell")
-    assert (extra["kafka/records_written"], extra["kafka/rows_left_out"]) == (10, 1)
-    assert (extra["kafka/rows_left_out_by_error"], extra["kafka/dead_letters_written"]) == ({"RowTooLargeError": 1}, 1)
-    assert len(committed_records(connection, "too_large")) == 1
-
-    # Airflow 3.3.2 can't tell the events of an asset as long as a run that one of them started is queued.
-    for dag, cleared in (("published", run), ("told", reported)):
-        server.pause(dag)
-        server.clear(dag, cleared["dag_run_id"])
-    # The first two of them are deleted before they are read, which the task tolerates.
-    kafka.produce("killed", [(None, f"killed-0-{number}") for number in (5, 6, 7)])
-    kafka.trim("killed", 0, 7)
-    before = texts(lake / "killed")
-    again = server.trigger("killed")
-    server.wait(lambda: server.task("killed", again, "land")["state"] == "success", "a run without events")
-    assert texts(lake / "killed") == sorted({*before, *logged(connection, "killed")})
-    extra = server.returned("killed", again, "land")
-    assert (extra["delta/rows_written"], extra["kafka/lost_offsets"]) == (1, 2)
-    assert [incident["error"] for incident in extra["kafka/incidents"]] == ["RetentionOvertookPositionError"]
-    # It does not know which commits earlier events told.
-    assert "delta/unreported_rows" not in extra
-
-    server.unpause("published")
-    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"failed"}, "refused runs")
-    refused = "can't return the events of the asset"
-    server.wait(lambda: refused in server.log("published", run["dag_run_id"], "publish", 2), "the reason")
-    server.unpause("told")
-    server.wait(lambda: server.ended("told"), "the queued run")
-    for each in server.ended("published"):
-        server.clear("published", each["dag_run_id"])
-    server.wait(lambda: {each["state"] for each in server.runs("published")} == {"success"}, "what was refused")
-    assert published() == small()
-    assert len(published()) == 11
-
-
-def test_a_retry_publishes_the_rest_where_a_worker_died_in_the_middle_of_a_transaction(
-    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
-):
-    def sent() -> list[tuple[Any, ...]]:
-        """What readers of committed records see, in the order of each topic partition: each key has one."""
-        rows = (json.loads(record.value or b"") for record in committed_records(connection, "sent_on"))
-        return [(row["kafka_partition"], row["kafka_offset"], row["kafka_value"]) for row in rows]
-
-    for partition in range(2):
-        kafka.produce("sent", [(None, f"sent-{partition}-{number}") for number in range(6)], partition=partition)
-    # A row of the last version; the transactions before have the other versions.
-    hold = Hold(lake, "publishing-sent-1-5")
-    server.unpause("sent")
-    run = server.trigger("sent")
-    server.wait(hold.count, "the last transaction")
-    before = len(committed_records(connection, "sent_on", settled=False))
-    assert 0 < before < 12
-
-    _kill_worker(server)
-    hold.let_go()
-    server.wait(lambda: server.task("sent", run, "publish")["state"] == "success", "the retry")
-    assert server.task("sent", run, "publish")["try_number"] == 2
-    assert texts(lake / "sent") == logged(connection, "sent")
-    assert sent() == logged(connection, "sent")
-    reported = server.returned("sent", run, "publish")
-    assert reported["kafka/records_written"] == 12 - before
-    assert reported["delta/to_version"] == reported["delta/newest_version"] == landed.version(lake / "sent")
-    (event,) = (each for each in server.events("sent") if each["source_task_id"] == "publish")
-    assert event["extra"] == reported
-
-
-def test_a_day_whose_task_dies_holds_back_the_later_days_until_it_is_cleared(
-    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
-):
-    for partition in range(2):
-        for day in range(3):
-            records = [(None, f"day-{day}-{partition}-{number}") for number in range(2)]
-            kafka.produce("in_order", records, partition=partition, timestamp=FIRST_MS + day * DAY_MS)
-    hold = Hold(lake, "day-0-1-1")
-    server.unpause("in_order")
-    server.wait(hold.count, "the first day's read")
-    first, *later = server.wait(lambda: len(found := server.runs("in_order")) == 3 and found, "three runs")
-    (jvm,) = _jvms()
-    os.kill(jvm.parent, signal.SIGKILL)
-    server.wait(lambda: server.runs("in_order")[0]["state"] == "failed", "the first day's end")
-    server.wait(lambda: not jvm.is_alive(), "Spark's end")
-    assert [server.task("in_order", run["dag_run_id"], "land")["state"] for run in later] == [None, None]
-
-    hold.let_go()
-    server.clear("in_order", first["dag_run_id"])
-    server.wait(lambda: {run["state"] for run in server.runs("in_order")} == {"success"}, "all days")
-    tasks = [server.task("in_order", run["dag_run_id"], "land") for run in (first, *later)]
-    for before, after in itertools.pairwise(tasks):
-        assert before["end_date"] <= after["start_date"]
-    assert texts(lake / "in_order") == logged(connection, "in_order")
-    for day, window in landed.rows(lake / "in_order", "kafka_value", "kafka_window"):
-        assert window.startswith(f"2026-01-0{int(day.split('-')[1]) + 1}")
-
-
-def test_two_runs_at_once_that_a_task_started_with_conf_land_each_record_once(
-    server: AirflowServer, kafka: Kafka, connection: KafkaConnection, lake: Path
-):
-    for partition in range(2):
-        kafka.produce("at_once", [(None, f"once-{partition}-{number}") for number in range(5)], partition=partition)
-    kafka.produce("at_once", [(None, b"no text: \xff")], partition=1)
-    hold = Hold(lake, "once-0-0")
-    server.unpause("started")
-    server.unpause("starter")
-    server.trigger("starter")
-    server.wait(hold.count, "the first one's read")
-    runs = server.wait(lambda: len(found := server.runs("started")) == 2 and found, "both runs")
-    waits = "which is writing to"
-    server.wait(lambda: any(waits in server.log("started", each["dag_run_id"], "land", 1) for each in runs), waits)
-    hold.let_go()
-    server.wait(lambda: len(server.ended("started")) == 2, "their end")
-    runs = server.ended("started")
-    assert [run["state"] for run in runs] == ["success"] * 2
-    assert sorted(run["conf"]["number"] for run in runs) == [0, 1]
-    # All but the last record, which is no text.
-    assert texts(lake / "at_once") == logged(connection, "at_once")[:-1]
-    assert landed.rows(lake / "rejected", "kafka_partition", "kafka_offset") == [(1, 5)]
-    # The one that waited had planned the same records: its retry goes on behind them.
-    tries = [server.task("started", run["dag_run_id"], "land")["try_number"] for run in runs]
-    assert 2 in tries
 
 
 def test_runs_of_partition_keys_land_their_days_and_events_with_keys_their_month(

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from dagster_kafka_flip import KafkaConnection, KafkaSource, ingest
-from dagster_kafka_flip.runtime.spark_server import SparkServer
 from dagster_kafka_flip.table.known_position import KnownPosition
 from tests import landed
 from tests.document_tests import ROOT, blocks
@@ -114,16 +113,15 @@ from airflow.sdk import DAG, task
 from dagster_kafka_flip import StringFormat
 from dagster_kafka_flip.airflow import KafkaToDeltaOperator
 
-for name, connection in (("in_the_task", "spark_here"), ("on_a_server", "spark_there")):
-    with DAG(name, schedule=None):
-        KafkaToDeltaOperator(
-            task_id="land",
-            source="orders",
-            table=f"/data/lake/{name}",
-            value_format=StringFormat(),
-            spark=connection,
-            transform="steps_of_orders.with_session",
-        )
+with DAG("in_the_task", schedule=None):
+    KafkaToDeltaOperator(
+        task_id="land",
+        source="orders",
+        table="/data/lake/in_the_task",
+        value_format=StringFormat(),
+        spark="spark_here",
+        transform="steps_of_orders.with_session",
+    )
 
 with DAG("as_a_function", schedule=None):
 
@@ -142,7 +140,7 @@ def with_session(records):
     from pyspark.sql import functions
 
     session = records.sparkSession
-    kind = "server" if hasattr(session, "session_id") else session.sparkContext.master
+    kind = session.sparkContext.master
     return records.select("kafka_value", functions.lit(kind).alias("kind"), functions.lit(session.conf.get(
         "spark.orders.mark", "none")).alias("mark"))
 """
@@ -389,27 +387,3 @@ def test_spark_is_set_by_a_connection_and_a_transform_is_named(
     mark = ("local[1]", "by its connection")
     assert landed.rows(lake / "in_the_task", "kafka_value", "kind", "mark") == [("first", *mark), ("second", *mark)]
     assert landed.count(lake / "as_a_function") == 2
-
-
-@pytest.mark.kafka
-@pytest.mark.nightly
-def test_a_task_uses_the_spark_connect_server_of_a_connection(
-    tmp_path: Path,
-    kafka: Kafka,
-    named_topic: Callable[..., str],
-    lake: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-):
-    named_topic("orders")
-    kafka.produce("orders", [(None, "first"), (None, "second")])
-    server = SparkServer(tmp_path / "server", port=0)
-    try:
-        host, _, port = server.start().address.removeprefix("sc://").partition(":")
-        spark_there = {"conn_type": "spark_connect", "host": host, "port": int(port)}
-        monkeypatch.setenv("AIRFLOW_CONN_SPARK_THERE", json.dumps(spark_there))
-        assert request.getfixturevalue("run")("on_a_server")["state"] == "success"
-    finally:
-        server.stop()
-    rows = [("first", "server", "none"), ("second", "server", "none")]
-    assert landed.rows(lake / "on_a_server", "kafka_value", "kind", "mark") == rows

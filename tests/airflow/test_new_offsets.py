@@ -73,14 +73,6 @@ def test_it_waits_for_enough_offsets_behind_the_position(kafka: Kafka, topic: st
 
 @pytest.mark.kafka
 @pytest.mark.usefixtures("connected")
-def test_without_a_position_all_of_the_log_counts(kafka: Kafka, topic: str):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "a"), (None, "b")])
-    assert asyncio.run(first(trigger(topic, None).run())) == {"lag": 2, "problems": []}
-
-
-@pytest.mark.kafka
-@pytest.mark.usefixtures("connected")
 def test_a_log_that_changed_is_something_to_do(kafka: Kafka, topic: str):
     kafka.create(topic)
     kafka.produce(topic, [(None, "a"), (None, "b"), (None, "c")])

@@ -132,12 +132,7 @@ def test_each_starting_offset_is_the_number_that_it_means(kafka, connection, spa
         source = builder.set_starting_offsets(start).build()
         with closing(source.create_enumerator(SplitEnumeratorContext())) as enumerator:
             started[name] = splits_of(enumerator.start())
-    assert started == {
-        "earliest": {0: (2, 10)},
-        "committed": {0: (4, 10)},
-        "timestamp": {0: (6, 10)},
-        "latest": {},
-    }
+    assert started == {"earliest": {0: (2, 10)}, "committed": {0: (4, 10)}, "timestamp": {0: (6, 10)}, "latest": {}}
     aligned = builder.set_starting_offsets(OffsetsInitializer.committed_offsets())
     aligned = aligned.set_watermark_alignment(timedelta(hours=2)).build()
     assert ingest(aligned, table, spark=spark_of, connection=connection).rows == 6

@@ -70,10 +70,7 @@ def release(folder: Path, version: str, network: Callable[[int], Network] | None
         settings = {**_SETTINGS, **_settings(port, other)}
         _write(folder / "server.properties", {**settings, "advertised.listeners": f"PLAINTEXT://{_HOST}:{found_at}"})
         subprocess.run(
-            [
-                *_java(class_path, "kafka.tools.StorageTool"),
-                *("format", "-t", _CLUSTER_ID, "-c", "server.properties"),
-            ],
+            [*_java(class_path, "kafka.tools.StorageTool"), *("format", "-t", _CLUSTER_ID, "-c", "server.properties")],
             cwd=folder,
             check=True,
             stdin=subprocess.DEVNULL,

@@ -38,12 +38,7 @@ _JARS = (
 )
 _HOST = "127.0.0.1"
 _PATIENCE_SECONDS = 240.0
-_OPTIONS = (
-    "-Xmx384m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "--add-opens=java.base/java.lang=ALL-UNNAMED",
-)
+_OPTIONS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED")
 _LOGGING = """\
 log4j.rootLogger=WARN, console
 log4j.appender.console=org.apache.log4j.ConsoleAppender

@@ -5,7 +5,6 @@ Workers and drivers end in the middle of their work: that costs time, and no rec
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -40,12 +39,7 @@ def cluster(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(cluster, tmp_path_factory):
     """A Connect server whose executors are the cluster's."""
-    more = {
-        **LIGHT_SPARK,
-        **EXECUTORS,
-        "spark.master": cluster.url,
-        "spark.jars": ",".join(fetch_jars()),
-    }
+    more = {**LIGHT_SPARK, **EXECUTORS, "spark.master": cluster.url, "spark.jars": ",".join(fetch_jars())}
     with ConnectServer(tmp_path_factory.mktemp("server"), more) as started:
         yield started
 
@@ -139,25 +133,6 @@ def test_a_driver_that_is_killed_leaves_nothing_and_the_next_run_lands_all(
     # Whoever is next: a Spark on one machine, for a table that one on a cluster has begun.
     result = ingest(KafkaSource(topics=(topic,)), str(tmp_path / "stream"), spark=spark_of, connection=connection)
     assert result.rows == PARTITIONS * RECORDS
-    assert _all_there(tmp_path)
-
-
-def test_a_cancelled_run_stops_its_tasks_on_the_cluster_and_leaves_nothing(driver, kafka, topic, tmp_path, stop):
-    fill(kafka, topic)
-    driver.order("stream", topic, tmp_path, stop=stop.at(RECORDS - 10))
-    daemons = stop.wait(driver)
-    assert any(descendants(daemon.pid) for daemon in daemons)
-    # As Dagster's run launchers and containers end a run.
-    driver.process.send_signal(signal.SIGTERM)
-    cancelled = driver.answer()
-    assert cancelled["rows"] == {}
-    assert cancelled["errors"]["stream"][0] == "DagsterExecutionInterruptedError", cancelled
-    assert "interrupted; stopping the Spark jobs of the batch" in driver.log()
-    # The tasks end, although nothing lets them go on and their application still runs.
-    wait_until(lambda: not any(descendants(daemon.pid) for daemon in daemons), seconds=PATIENCE_SECONDS)
-    assert landed.operations(tmp_path / "stream") == ["CREATE TABLE"]
-    driver.order("stream", topic, tmp_path)
-    assert driver.answer() == {"rows": {"stream": PARTITIONS * RECORDS}, "errors": {}}
     assert _all_there(tmp_path)
 
 

@@ -104,11 +104,7 @@ class Connect(LocalServer):
             "offset.storage.file.filename": "offsets",
             "plugin.discovery": "service_load",
         }
-        self._connector = {
-            **settings,
-            **database.address,
-            "poll.interval.ms": "50",
-        }
+        self._connector = {**settings, **database.address, "poll.interval.ms": "50"}
 
     def _program(self) -> Sequence[str]:
         jars = retrieve(CONNECT_JARS)

@@ -140,8 +140,5 @@ class Ingesters:
     def _start(self) -> Ingester:
         self._started += 1
         return Ingester(
-            self._folder,
-            f"ingester-{self._started}",
-            bootstrap_servers=self._bootstrap_servers,
-            remote=self._remote,
+            self._folder, f"ingester-{self._started}", bootstrap_servers=self._bootstrap_servers, remote=self._remote
         )

@@ -88,12 +88,7 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
     log.addHandler(healer)
     with _while_spark_reads(distant.network.cut, reading, cut):
         result = ingest(
-            source,
-            table,
-            spark=spark_of,
-            connection=connection,
-            transform=stopping(str(reading), str(cut)),
-            logger=log,
+            source, table, spark=spark_of, connection=connection, transform=stopping(str(reading), str(cut)), logger=log
         )
     # More than one only where the machine is so slow that the second one ran into its timeouts too.
     assert healer.reported[0].startswith(f"the write to {table} failed with a transient error (try 1 of 5)")
@@ -104,6 +99,7 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
 
 
+@pytest.mark.nightly
 def test_a_reader_that_is_cut_off_while_planning_is_not_is_reported_with_the_brokers_addresses(
     distant, connection, source, spark_of, table
 ):

@@ -97,13 +97,7 @@ def test_a_row_with_very_many_fields_is_rejected_and_no_other(spark):
 
 @spark_test
 def test_characters_of_the_format_are_chosen(spark):
-    escaped = {
-        '"a\\"b",c': ('a"b', "c"),
-        '"a\\\\",c': ("a\\", "c"),
-        '"a""b",c': _ROW,
-        '"a\\n",c': _ROW,
-        "a\\,b": _ROW,
-    }
+    escaped = {'"a\\"b",c': ('a"b', "c"), '"a\\\\",c': ("a\\", "c"), '"a""b",c': _ROW, '"a\\n",c': _ROW, "a\\,b": _ROW}
     assert dict(zip(escaped, _outcomes(spark, CsvFormat(_TWO, escape="\\"), escaped), strict=True)) == escaped
     unquoted = {'"a,b"': ('"a', 'b"'), 'a"b,""': ('a"b', '""'), "a\x00,b": "contains U+0000"}
     assert dict(zip(unquoted, _outcomes(spark, CsvFormat(_TWO, quote=None), unquoted), strict=True)) == unquoted
@@ -258,8 +252,6 @@ def test_as_a_key_it_is_one_struct_and_as_a_value_its_columns(spark):
     assert decoder.fields(3) == []
 
 
-# --- Python's csv module as the oracle -----------------------------------------------------------------------------
-
 _TEXT = st.text(st.sampled_from("ab ,;\t|\"'\n\r\\#ü\u2028\U0001f388N"), max_size=8)
 _TYPED = st.tuples(
     _TEXT,
@@ -310,9 +302,6 @@ def test_accepted_csv_has_the_values_that_python_reads(spark, texts):
     for text, found in zip(texts, _outcomes(spark, CsvFormat(_TWO), texts), strict=True):
         # A reason, or exactly what another parser sees in it.
         assert isinstance(found, str) or [list(found)] == _read(text), text
-
-
-# --- the definition ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,7 @@ _NOT_IN_JSON = [
         "schema: b: unsupported type VOID; every value would become null; declare a type, or remove the field",
     ),
     ("a CHAR(3)", "schema: a: unsupported type CHAR; JSON has no fixed-length strings; use STRING"),
-    (
-        "a ARRAY<VARCHAR(9)>",
-        "schema: a[]: unsupported type VARCHAR; JSON has no fixed-length strings; use",
-    ),
+    ("a ARRAY<VARCHAR(9)>", "schema: a[]: unsupported type VARCHAR; JSON has no fixed-length strings; use"),
     (
         "a STRUCT<b: MAP<INT, STRING>>",
         "schema: a.b: unsupported type MAP; the keys of a MAP in JSON are strings, not INT; use",

@@ -134,9 +134,7 @@ def event_names(value):
 
 @spark_test
 @settings(max_examples=3)
-@given(
-    values=st.lists(st.tuples(st.one_of(_CHANGES, _CHANGES, _OTHERS), st.booleans()), min_size=30, max_size=60),
-)
+@given(values=st.lists(st.tuples(st.one_of(_CHANGES, _CHANGES, _OTHERS), st.booleans()), min_size=30, max_size=60))
 def test_random_events_become_what_plain_python_makes_of_them(spark, values):
     form = DebeziumFormat("id BIGINT, name STRING, price DECIMAL(5, 2), tags ARRAY<STRING>")
     decoder = Decoder.of(None, form, OFFSET)

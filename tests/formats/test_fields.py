@@ -54,21 +54,6 @@ def test_optional_fields_that_are_left_out_make_no_schema_wrong(seen, is_suspici
     assert check.passed is not is_suspicious
 
 
-def test_the_check_shows_the_names_and_does_not_pass_if_they_are_unknown():
-    seen = FieldsSeen(5, never=("a", "b"), undeclared=("A", "c"))
-    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0, fields=seen))
-    assert check.description == "none of 5 records has a, b; undeclared fields: A, c."
-    assert {name: value.value for name, value in check.metadata.items()} == {
-        "fields_never_seen": "a, b",
-        "undeclared_fields": "A, c",
-    }
-    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), None, unknown="a limit"))
-    assert not check.passed
-    assert check.description == "The fields of the records are unknown: a limit."
-    (check,) = check_results([SCHEMA_FITS], AssetKey("a"), Findings((), 0))
-    assert check.passed
-
-
 def _seen(spark, decoder, pairs, span):
     """The fields of records, by key and value, that are seen while they are decoded."""
     from pyspark.sql import Observation

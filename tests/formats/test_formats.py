@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from decimal import Decimal
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.decode import REJECTED, Decoder
@@ -40,9 +39,6 @@ def _rows(frame):
     return [tuple(row) for row in frame.orderBy("kafka_offset").drop("kafka_offset").collect()]
 
 
-# --- raw and string -----------------------------------------------------------------------------------------------
-
-
 @spark_test
 def test_raw_keeps_all_bytes_and_nulls(records):
     pairs = [(None, None), (b"", b""), (b"\xff\x00", bytes(range(256)))]
@@ -62,9 +58,6 @@ def test_string_is_utf8_or_rejected(records):
     bad = [b"\xff", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", "ü".encode()[:1]]
     assert problems(records(*((None, value) for value in bad)), StringFormat()) == ["not valid UTF-8"] * 5
     assert problems(records(*((key, None) for key in bad)), None, StringFormat()) == ["key: not valid UTF-8"] * 5
-
-
-# --- JSON: the values ---------------------------------------------------------------------------------------------
 
 
 @spark_test
@@ -198,23 +191,6 @@ def test_json_requires_what_is_declared_not_null_at_any_depth(records):
     assert [(value, problem) for (value, _), problem in zip(cases, found, strict=True)] == cases
 
 
-@spark_test
-def test_a_struct_type_says_the_same_as_ddl(records):
-    struct = StructType([StructField("s", StringType(), nullable=False), StructField("i", IntegerType())])
-    given = records((None, b'{"s": "a", "i": 1}'), (None, b'{"i": 1}'))
-    for schema in (struct, "s STRING NOT NULL, i INT"):
-        assert problems(given, JsonFormat(schema)) == [None, "the required field s is missing or null"]
-        assert _decode(given, JsonFormat(schema)).columns == ["s", "i", "kafka_offset"]
-
-
-@spark_test
-def test_ddl_that_spark_does_not_understand_is_reported(spark):
-    with pytest.raises(ConfigurationError) as error:
-        JsonFormat("carrier INT DEFAULT 3").struct()
-    message = "Spark can't parse the JsonFormat's schema 'carrier INT DEFAULT 3': "
-    assert str(error.value).startswith(message)
-
-
 def test_a_schema_that_is_none_is_refused_without_spark():
     for schema in ("", "  ", StructType([])):
         with pytest.raises(ConfigurationError) as error:
@@ -229,9 +205,6 @@ def test_a_schema_that_is_none_is_refused_without_spark():
         JsonFormat()
     with pytest.raises(ConfigurationError, match=r"must be 'fail' or 'null'"):
         JsonFormat("a INT", on_error="drop")  # pyright: ignore[reportArgumentType]
-
-
-# --- what is done with rejected records ---------------------------------------------------------------------------
 
 
 @spark_test
@@ -300,9 +273,6 @@ def test_the_first_rejected_records_are_named_and_all_are_counted(records):
     )
 
 
-# --- the record's own columns -------------------------------------------------------------------------------------
-
-
 @spark_test
 def test_fields_and_their_order_and_prefix_are_chosen(records):
     frame = _decode(
@@ -359,8 +329,6 @@ def test_a_field_is_named_once_and_known():
     with pytest.raises(ConfigurationError, match=r"must be 'key', 'value', 'topic'"):
         KafkaColumns(fields=("tpoic",))  # pyright: ignore[reportArgumentType]
 
-
-# --- JSON that a column would change ---------------------------------------------------------------------------------
 
 _SINGLE = (
     "d DECIMAL(5,2), whole DECIMAL(5,0), wei DECIMAL(38,18), x DOUBLE, y FLOAT, s STRING, t TIMESTAMP, "
@@ -521,33 +489,6 @@ def test_json_whose_value_a_column_would_change_is_rejected_and_no_other(records
 
 
 @spark_test
-def test_a_value_lands_as_it_was_sent(records):
-    schema = "s STRING, v VARIANT, b BINARY, x DOUBLE, t TIMESTAMP"
-    cases = [
-        (b'{"s": 1.50, "v": [1.5, 7]}', "1.50", "[1.5,7]"),
-        (b'{"s": {"a":  1e400}, "v": {"b": 1}}', '{"a":  1e400}', '{"b":1}'),
-        (b'{"s": [12345678901234567890.10, "\\u00fc"]}', '[12345678901234567890.10, "\\u00fc"]', None),
-        (b'{"s": true, "v": null}', "true", "null"),
-    ]
-    frame = _decode(records(*((None, text) for text, _, _ in cases)), JsonFormat(schema))
-    assert _rows(frame.selectExpr("s", "to_json(v)", "kafka_offset")) == [tuple(case[1:]) for case in cases]
-    zeros = records((None, b'{"x": -0, "y": -0}'), (None, b'{"x": -0.0, "y": -0e5}'), (None, b'{"x": 0, "y": 0.0}'))
-    signs = _decode(zeros, JsonFormat("x DOUBLE, y FLOAT")).selectExpr("string(x)", "string(y)", "kafka_offset")
-    assert _rows(signs) == [("-0.0", "-0.0"), ("-0.0", "-0.0"), ("0.0", "0.0")]
-    bad = [
-        (b'{"v": NaN}', "not valid JSON"),
-        (b'{"v": 1e400}', "the value of v has a number beyond the range of DOUBLE"),
-        (b'{"v": ["\\ud800"]}', "the value of v has half of a surrogate pair"),
-        (b'{"v": {"a": 1, "a": 2}}', "the value of v has a key twice"),
-        (b'{"b": "\\u0000"}', "the value of b does not fit BINARY"),
-        (b'{"b": "YQ"}', "the value of b does not fit BINARY"),
-        (b'{"t": " 2026-01-01"}', "the value of t does not fit TIMESTAMP"),
-        (b'{"t": "2026-01-01 12:00 Europe/Berlin"}', "the value of t does not fit TIMESTAMP"),
-    ]
-    assert problems(records(*((None, text) for text, _ in bad)), JsonFormat(schema)) == [each for _, each in bad]
-
-
-@spark_test
 def test_a_time_is_of_the_time_zone_of_the_session_when_its_decoder_was_made(spark, records):
     texts = ["2026-03-29 02:30", "2026-03-29T03:30", "2026-10-25 02:30", "2026-03-29T02:30Z"]
     given = records(*((None, f'{{"t": "{text}"}}'.encode()) for text in texts))
@@ -566,29 +507,6 @@ def test_a_time_is_of_the_time_zone_of_the_session_when_its_decoder_was_made(spa
         ("2026-10-25 00:30:00", None),
         ("2026-03-29 02:30:00", None),
     ]
-
-
-@spark_test
-def test_json_lands_values_of_their_declared_types(records):
-    schema = "b TINYINT, s STRUCT<d: DECIMAL(5,2), m: MAP<STRING, TINYINT>, a: ARRAY<TINYINT>>"
-    text = b'{"b": 127, "s": {"d": 1.25, "m": {"x": -128}, "a": [1, null]}}'
-    decoder = Decoder.of(JsonFormat(schema), JsonFormat(schema), KafkaColumns(fields=("key",)))
-    frame = decoder.finish(decoder.stage(records((text, text))))
-    assert frame.schema["b"].dataType.simpleString() == "tinyint"
-    inner = "struct<d:decimal(5,2),m:map<string,tinyint>,a:array<tinyint>>"
-    assert frame.schema["kafka_key"].dataType.simpleString() == f"struct<b:tinyint,s:{inner}>"
-    (row,) = (each.asDict(recursive=True) for each in frame.collect())
-    value = {"b": 127, "s": {"d": Decimal("1.25"), "m": {"x": -128}, "a": [1, None]}}
-    assert row == {**value, "kafka_key": value}
-
-
-@spark_test
-def test_a_long_text_with_many_escapes_and_numbers_is_looked_at_whole(records):
-    inside = ", ".join(f'"\\n{number}\\"{number}": -{number}.5e1' for number in range(20_000))
-    texts = [f'{{{inside}, "d": 1e{exponent}}}'.encode() for exponent in (1, -3)]
-    fits, changed = problems(records(*((None, text) for text in texts)), JsonFormat("d DECIMAL(5,2)"))
-    assert fits is None
-    assert "has more digits" in (changed or "")
 
 
 @spark_test

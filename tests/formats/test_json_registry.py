@@ -26,7 +26,6 @@ SCHEMA = {
     },
 }
 FRAME = b"\x00\x00\x00\x00\x07"
-_NO_FRAME = "not the magic byte 0x00 of a schema registry's serializer"
 GUID = uuid.UUID("0123456789abcdef0123456789abcdef")
 
 
@@ -75,28 +74,6 @@ def test_rejected_values_and_their_reasons(spark):
         (FRAME + b'{"id": 9223372036854775808}', "the value of id does not fit BIGINT"),
     ]
     assert _errors(spark, _framed(), [value for value, _ in cases]) == [error for _, error in cases]
-
-
-@pytest.mark.nightly
-def test_ids_in_headers(spark):
-    value, form = b'{"id": 1}', _framed(where="headers")
-    header = [("__value_schema_id", b"\x00\x00\x00\x00\x01"), ("__value_schema_id", b"\x01" + GUID.bytes)]
-    assert _errors(spark, form, [value, None, b""], header) == [None, None, "not a JSON object"]
-    # Without the header, as with ids in the payload.
-    assert _errors(spark, form, [FRAME + value, value], [("other", b"\x00")]) == [
-        None,
-        f"its first byte is 0x7B, {_NO_FRAME}, and no header has a schema id",
-    ]
-    # What a header lacks, or has too much, is not taken for a part of the value.
-    for header in (b"7", b"", b"\x00\x00", b"\x00\x00\x00\x00\x01{", b"\x01" + GUID.bytes[:-1]):
-        wanted = f"its header for the schema id has {len(header)} bytes, which are not an id"
-        assert _errors(spark, form, [value, None], [("__value_schema_id", header)]) == [wanted, None]
-    # The header of a key is another one.
-    keys = _framed(where="headers", is_key=True)
-    decoder = Decoder.of(keys, None, None)
-    frame = records(spark, [None], keys=[value], headers=[[("__key_schema_id", b"\x01" + GUID.bytes)]])
-    ((key,),) = decoder.finish(decoder.stage(frame)).select("kafka_key.id").collect()
-    assert key == 1
 
 
 def test_the_error_names_the_field_behind_the_frame(spark):

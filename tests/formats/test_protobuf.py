@@ -141,9 +141,6 @@ def _of_a_run(reader, known, **options):
     return form
 
 
-# --- before anything runs -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -222,18 +219,6 @@ def test_a_text_that_is_none_or_reaches_for_other_files_is_refused(text, referen
         compiled(text, references)
 
 
-def test_a_killed_compiler_says_nothing_about_the_schema(tmp_path, monkeypatch):
-    killed = tmp_path / "python"
-    killed.write_text("#!/bin/sh\nkill -9 $$\n")
-    killed.chmod(0o755)
-    text = V1 + "// as no other test has it"
-    monkeypatch.setattr("sys.executable", str(killed))
-    with pytest.raises(ConfigurationError, match="killed by signal 9"):
-        compiled(text)
-    monkeypatch.undo()
-    assert compiled(text)
-
-
 def test_texts_and_descriptors_in_base64_refer_to_each_other():
     import base64
 
@@ -270,9 +255,6 @@ def test_an_enum_whose_names_change_places_can_not_be_read():
 def test_comments_describe_columns():
     form = _format(ALL)
     assert form.comments() == {"a_int32": "The first."}
-
-
-# --- on Spark -----------------------------------------------------------------------------------------------------
 
 
 @spark_test
@@ -505,30 +487,6 @@ def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
 
 
 @spark_test
-def test_a_message_that_the_reader_has_without_fields_is_checked(spark):
-    reader = 'syntax="proto2"; message A { optional R r = 1; message R {} }'
-    needs = reader.replace("R {}", "R { required int32 q = 1; }")
-    may_need = reader.replace("R {}", "R { optional S s = 1; } message S { required int32 q = 1; }")
-    empty = b"\x00\x0a\x00"
-    values = [_frame(1) + empty, _frame(1) + b"\x00\x0a\x02\x08\x05", _frame(2) + empty, _frame(2) + b"\x00"]
-    assert landed(spark, _of_a_run(reader, {1: needs, 2: may_need}), values) == [
-        ({"r": None}, "schema 1: the required field A.R.q is missing"),
-        ({"r": True}, None),
-        ({"r": True}, None),
-        ({"r": None}, None),
-    ]
-
-
-@spark_test
-def test_numbers_of_a_json_value_are_not_changed(spark):
-    text = 'syntax="proto3"; import "google/protobuf/struct.proto"; message A { google.protobuf.Value v = 1; }'
-    numbers = [-0.0, 0.0, -5.0, 2.0**53 - 1, 2.0**63]
-    values = [b"\x0a\x09\x11" + struct.pack("<d", number) for number in numbers]
-    rows = landed(spark, _format(text), values)
-    assert [row["v"] for row, _ in rows] == ["-0.0", "0", "-5", "9007199254740991", "9.223372036854776E18"]
-
-
-@spark_test
 def test_an_id_that_was_not_asked_for_stops_the_read(spark):
     with pytest.raises(Exception, match="0000000009") as caught:
         landed(spark, _of_a_run(V1, {1: V1}), [_frame(9) + b"\x00"])
@@ -752,20 +710,6 @@ def test_deep_and_huge_claims_are_rejected(spark):
         "the value of A.v is a google.protobuf.Value without a value",
         "the value of A.v is a google.protobuf.Value that is NaN or infinite",
     ]
-
-
-@spark_test
-def test_many_values_of_few_bytes_are_rejected(spark):
-    fields = " ".join(f"int32 f{number} = {number};" for number in range(1, 101))
-    text = (
-        f'syntax="proto3"; message A {{ repeated B b = 1; B one = 2; map<int32, B> m = 3; }} message B {{ {fields} }}'
-    )
-    rows = landed(
-        spark,
-        _format(text, message="A"),
-        [b"\x0a\x00" * 1_000, b"\x0a\x00" * 50_000 + b"\x12\x00", b"\x0a\x00" * 10**6],
-    )
-    assert [problem for _, problem in rows] == [None, *["it has more than 5,000,000 values"] * 2]
 
 
 def _length(data):

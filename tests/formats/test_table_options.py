@@ -253,10 +253,7 @@ def test_columns_become_the_reader_schema():
         "a": {
             "type": "record",
             "name": "record_a",
-            "fields": [
-                {"name": "street", "type": "string"},
-                {"name": "geo", "type": _or_null(geo), "default": None},
-            ],
+            "fields": [{"name": "street", "type": "string"}, {"name": "geo", "type": _or_null(geo), "default": None}],
             ANY_NAME: True,
         },
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.sql import functions as f
 
 from dagster_kafka_flip.reader.kafka_reader import RECORD_SCHEMA, no_records, read, reader_options
 from dagster_kafka_flip.source.api import SplitAssignment
@@ -100,49 +99,6 @@ def test_a_batch_without_splits_reads_nothing_with_the_same_columns(spark):
     assert [field.name for field in full.schema] == [
         part.split()[0].strip("`") for part in RECORD_SCHEMA.split(", ")[:8]
     ]
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_fat_splits_are_divided_and_thin_ones_gathered_as_planned(spark, kafka, connection, topic, monkeypatch):
-    monkeypatch.setattr("dagster_kafka_flip.source.plan.MIN_RECORDS_PER_TASK", 100)
-    kafka.create(topic, partitions=8)
-    kafka.produce(topic, [(None, str(number)) for number in range(1000)], partition=0)
-    for partition in range(1, 8):
-        kafka.produce(topic, [(None, str(number)) for number in range(10)], partition=partition)
-    splits = (
-        KafkaPartitionSplit(TopicPartition(topic, 0), 0, 1000),
-        *(KafkaPartitionSplit(TopicPartition(topic, number), 2, 10) for number in range(1, 8)),
-    )
-    plan = plan_tasks(splits, 2)
-    assert (len(plan.divided), [len(group) for group in plan.gathered]) == (1, [3, 4])
-    rows = (
-        _read(spark, splits, _SOURCE, connection)
-        .select("partition", "offset", f.spark_partition_id().alias("task"))
-        .collect()
-    )
-    read: dict[int, set[tuple[int, int]]] = {}
-    for row in rows:
-        read.setdefault(row["task"], set()).add((row["partition"], row["offset"]))
-    fat = [offsets for offsets in read.values() if min(offsets)[0] == 0]
-    planned = [(task[0].starting_offset, task[0].stopping_offset) for task in plan.tasks if len(task) == 1]
-    assert sorted(map(sorted, fat)) == [[(0, offset) for offset in range(*part)] for part in planned]
-    # Which of the thin ones Spark puts together is its own affair; how many is not.
-    thin = [offsets for offsets in read.values() if min(offsets)[0] != 0]
-    assert sorted(len(offsets) for offsets in thin) == [3 * 8, 4 * 8]
-    assert set().union(*thin) == {(number, offset) for number in range(1, 8) for offset in range(2, 10)}
-    assert len(rows) == 1000 + 7 * 8
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_a_split_that_retention_has_taken_fails_the_read(spark, kafka, connection, topic):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")] * 10)
-    kafka.trim(topic, 0, 6)
-    frame = _read(spark, (KafkaPartitionSplit(TopicPartition(topic, 0), 2, 8),), _SOURCE, connection)
-    with pytest.raises(Exception, match=r"(?s)failOnDataLoss|data may have been lost|DATA_LOSS"):
-        frame.collect()
 
 
 @pytest.mark.spark

@@ -63,12 +63,6 @@ def refused(kind: type[SchemaRegistryError], url: str, **fields: Any) -> Any:
     return error
 
 
-def test_nothing_is_asked_before_someone_asks(server: HttpServer):
-    with SchemaRegistry(url=server.url).schemas():
-        pass
-    assert server.requests == []
-
-
 def test_an_id_and_a_guid_are_asked_for_once_and_a_subject_each_time(server: HttpServer):
     server.says(200, {"schema": '"long"', "id": 7, "guid": GUID, "version": 3, "subject": "s"})
     with SchemaRegistry(url=server.url).schemas() as schemas:
@@ -162,11 +156,6 @@ def test_an_id_that_no_registry_gives_is_not_asked_for(server: HttpServer):
     assert server.requests == []
 
 
-def test_a_schema_that_refers_to_itself_is_read_once(server: HttpServer):
-    server.says(200, {"schema": "{}", "references": [{"name": "a", "subject": "s", "version": 1}]})
-    assert ask(server.url).references == (("a", "{}"),)
-
-
 @pytest.mark.parametrize(
     ("status", "body", "kind", "code"),
     [
@@ -219,9 +208,6 @@ def test_a_registry_that_knows_no_guids_has_none(server: HttpServer):
     server.says(404, {"error_code": 404, "message": "HTTP 404 Not Found"})
     with SchemaRegistry(url=server.url).schemas() as schemas, pytest.raises(SchemaNotFoundError):
         schemas.by_guid(GUID)
-
-
-# --- logins -------------------------------------------------------------------------------------------------------
 
 
 def guarded(expected: str) -> Any:
@@ -294,23 +280,6 @@ def test_an_oauth_client_gets_a_token_first(server: HttpServer, caplog: pytest.L
     assert SECRET not in caplog.text
 
 
-def test_a_token_that_does_not_say_how_long_it_is_valid_is_reported(server: HttpServer):
-    token = {"access_token": "short-lived", "token_type": "Bearer"}
-    server.reply = lambda asked: (200, json.dumps(token if asked.path == "/token" else {"schema": '"long"'}))
-    oauth: dict[str, Any] = {
-        "oauth_token_url": f"{server.url}/token",
-        "oauth_client_id": "flip",
-        "oauth_client_secret": SECRET,
-    }
-    with SchemaRegistry(url=server.url, **oauth).schemas() as schemas:
-        schemas.by_id(7)
-        with pytest.raises(SchemaRegistryLoginError, match="expires_in"):
-            schemas.by_id(8)
-
-
-# --- no answer ----------------------------------------------------------------------------------------------------
-
-
 def closed_port() -> int:
     with socket.socket() as free:
         free.bind((HOST, 0))
@@ -348,16 +317,6 @@ def test_temporary_answers_are_retried(server: HttpServer):
     server.reply = lambda _: (503, "") if len(server.requests) < 3 else (200, json.dumps({"schema": '"long"'}))
     assert ask(server.url).text == '"long"'
     assert len(server.requests) == 3
-
-
-def test_retries_end_with_the_timeout(server: HttpServer):
-    def reply(_: Request) -> tuple[int, str]:
-        time.sleep(0.6)
-        return 503, ""
-
-    server.reply = reply
-    refused(SchemaRegistryError, server.url, request_timeout=1.0, max_retries=10)
-    assert len(server.requests) <= 3
 
 
 def test_another_url_of_the_registry_is_used(server: HttpServer):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import subprocess
-import sys
 import time
 import urllib.request
 from datetime import datetime, timezone
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +38,6 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window
 from tests import landed
-from tests.processes import LIGHT_JVM
 from tests.registry.http_server import http_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -197,6 +192,7 @@ defs = Definitions(
 """
 
 
+@pytest.mark.nightly
 def test_a_plan_reports_what_records_would_be_read_as(kafka, topic, table, registry, broker, produce, tmp_path):
     kafka.create(topic)
     path = tmp_path / f"project_{topic.replace('-', '_')}.py"
@@ -252,6 +248,7 @@ def lagging(registry):
         yield SchemaRegistry(url=server.url), late
 
 
+@pytest.mark.nightly
 def test_a_registry_that_lags_costs_no_record_and_no_field(
     kafka, topic, table, spark, lagging, produce, run, monkeypatch
 ):
@@ -281,6 +278,7 @@ def test_a_registry_that_lags_costs_no_record_and_no_field(
     assert landed.rows(table, "id", "note", "n", where="id > 2") == [(3, None, 3), (4, "y", 4)]
 
 
+@pytest.mark.nightly
 def test_a_schema_that_the_registry_will_never_have_is_a_dead_letter_where_that_is_tolerated(
     kafka, topic, table, spark, registry, produce, run, monkeypatch
 ):
@@ -315,6 +313,7 @@ def test_a_missing_subject_is_reported_before_spark_starts(kafka, topic, connect
         )
 
 
+@pytest.mark.nightly
 def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, table, connection, spark_of, tmp_path):
     kafka.create(topic)
     with LocalRegistry(tmp_path / "registry") as local, SchemaRegistryClient({"url": local.url}) as client:
@@ -352,6 +351,7 @@ def test_a_registry_that_dies_stops_only_what_it_is_needed_for(kafka, topic, tab
     assert landed.count(table) == 4
 
 
+@pytest.mark.nightly
 def test_windows(kafka, topic, table, registry, connection, spark_of, produce, read_again):
     kafka.create(topic)
     start = int(datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
@@ -371,19 +371,3 @@ def test_windows(kafka, topic, table, registry, connection, spark_of, produce, r
         assert hours < result.read_and_write_seconds < hours + HOUR
         assert landed.rows(table, "id", "note") == [(1, None), (2, "x")]
     assert len(read_again) == 1, "the second time, the commit says which schemas there are"
-
-
-@pytest.mark.nightly
-def test_the_example(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.registry"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": LIGHT_JVM},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "SPRING" in done.stdout
-    assert "registry example: OK 3 rows" in done.stdout
-    assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 PLACEHOLDER = "__debezium_unavailable_value"
 OLD_KEY = "__debezium.oldkey"
@@ -38,11 +38,7 @@ def envelope(*more):
         {"name": "tags", **nullable({"type": "array", "items": ["null", "string"]})},
         *more,
     ]
-    source = [
-        {"name": "db", "type": "string"},
-        {"name": "ts_ms", "type": "long"},
-        {"name": "lsn", **nullable("long")},
-    ]
+    source = [{"name": "db", "type": "string"}, {"name": "ts_ms", "type": "long"}, {"name": "lsn", **nullable("long")}]
     return {
         "type": "record",
         "name": "Envelope",

@@ -7,21 +7,16 @@ import uuid
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import (
-    Schema,
-    SchemaReference,
-)
+from confluent_kafka.schema_registry import Schema, SchemaReference
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
-from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
-from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 
 def order(**more):
@@ -113,40 +108,6 @@ def test_references_and_keys_and_ids_in_headers(kafka, topic, table, client, reg
     assert landed.rows(table, "id", '"to"', "also", "kafka_key") == [
         (number, {"city": "Ulm"}, None, {"k": number}) for number in (1, 2)
     ]
-
-
-def test_dead_letters_and_nulls_and_failures(kafka, topic, table, client, produce, run, registry):
-    kafka.create(topic)
-    produce(V1, {"id": 1})
-    kafka.produce(topic, [(None, b'{"id": 2}')])
-    produce(V1, {"id": 3}, behind=b"")
-    produce(V1, {"id": 2**63})
-    with pytest.raises(RecordsRejectedError, match="2 records can't be decoded") as caught:
-        run()
-    assert f"{topic}-0 offset 1: its first byte is 0x7B, not the magic byte" in str(caught.value)
-    assert f"{topic}-0 offset 3: the value of id does not fit BIGINT" in str(caught.value)
-
-    result = run(dead_letter=f"{table}-rejected")
-    assert (result.rows, result.dead_letters) == (2, 2)
-    letters = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
-    number = str(client.get_latest_version(f"{topic}-value").schema_id)
-    assert [(offset, None if text is None else json.loads(text), name) for offset, text, name in letters] == [
-        (1, None, None),
-        (3, json.loads(V1), number),
-    ]
-    kept = f"{table}-kept"
-    assert run(JsonFormat(registry=registry, on_error="null"), target=DeltaTarget(table=kept)).rows == 4
-    offsets = landed.rows(kept, "kafka_offset", "id", "kafka_rejected_value IS NULL")
-    assert offsets == [(0, 1, True), (1, None, False), (2, 3, True), (3, None, False)]
-
-
-def test_a_given_schema_needs_no_registry_that_answers(kafka, topic, table, produce, run):
-    kafka.create(topic)
-    produce(V2, {"id": 1, "note": "x"})
-    gone = SchemaRegistry(url="http://127.0.0.1:1", request_timeout=1)
-    result = run(JsonFormat(V1, registry=gone))
-    assert (result.rows, result.reader_schemas) == (1, {})
-    assert landed.rows(table, "id") == [(1,)]
 
 
 def test_a_subject_of_another_kind(kafka, topic, client, run):

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from dagster_kafka_flip.broker.local_registry import APICURIO_ARCHIVE, LocalRegistry
-from dagster_kafka_flip.errors import BrokerError, ConfigurationError, JarDownloadError, SchemaRegistryError
+from dagster_kafka_flip.errors import BrokerError, JarDownloadError, SchemaRegistryError
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 from tests.document_tests import ROOT, blocks
 from tests.kafka_topic import QUIET
@@ -89,24 +88,7 @@ def test_the_pages_producer_writes_a_schemas_id_before_each_record(kafka, broker
     assert [value[:5] for value in values] == 10 * [b"\0" + schema.schema_id.to_bytes(4, "big")]
 
 
-@pytest.mark.slow
-def test_a_port_that_is_taken_is_named(tmp_path: Path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(BrokerError, match=f"Port {port} on 127.0.0.1 is in use"):
-            LocalRegistry(tmp_path, port=port).start()
-
-
 def test_without_a_network_the_download_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", DEAD_PROXY)
     with pytest.raises(JarDownloadError, match=f"{APICURIO_ARCHIVE} could not be downloaded"):
         LocalRegistry(tmp_path / "data", cache_dir=tmp_path / "cache").start()
-
-
-def test_a_value_that_is_not_a_port_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigurationError, match="65536"):
-        LocalRegistry(tmp_path, port=65536)
-    with pytest.raises(ConfigurationError, match="data_dir"):
-        LocalRegistry(None)  # pyright: ignore[reportArgumentType]

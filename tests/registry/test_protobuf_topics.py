@@ -27,24 +27,21 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.assets.resources import KafkaResource, SchemaRegistryResource, SparkResource
-from dagster_kafka_flip.errors import ConfigurationError, RecordsRejectedError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.protobuf import ProtobufFormat
 from dagster_kafka_flip.formats.protobuf_compiler import compiled
-from dagster_kafka_flip.ingestion.dead_letters import decode_dead_letters
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
 
 OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
 HEAD = 'syntax = "proto3"; package shop; '
 V1 = HEAD + "message Order { int64 id = 1; }"
 V2 = HEAD + "message Order { int64 id = 1; optional string note = 2; }"
 V3 = HEAD + "message Order { int64 id = 1; optional string note = 2; map<string, int32> n = 3; }"
-OTHER = HEAD + "message Refund { string id = 1; }"
-MISFIT = HEAD + "message Order { string id = 1; }"
 
 
 def pool_of(text, references=()):
@@ -139,61 +136,6 @@ def test_references_nested_messages_keys_and_tombstones(kafka, topic, table, cli
         (0, {"units": 7}, datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc), {"id": 5}),
         (1, None, None, {"id": 5}),
     ]
-
-
-def test_ids_in_headers(kafka, topic, table, serialized, registry, run):
-    kafka.create(topic)
-    headers: list[Any] = []
-    (value,) = serialized(V2, {"id": 3, "note": "x"}, headers=headers)
-    ((name, frame),) = headers
-    assert name == "__value_schema_id"
-    # The message indexes stand in the header too, and nothing but the content in the payload.
-    assert frame[0] == 1
-    assert frame[17:] == b"\x00"
-    assert value == class_of(V2)(id=3, note="x").SerializeToString()
-    # This registry knows no guids. An id may stand in the header as well.
-    (framed,) = serialized(V2, {"id": 3})
-    headers = [(name, framed[:6])]
-    kafka.produce(topic, [(None, value), (None, value)], headers=headers)
-    kafka.produce(topic, [(None, value)], headers=[(name, framed[:5])])
-    assert run(ProtobufFormat(registry=registry, schema_id_in="headers"), dead_letter=f"{table}-bad").rows == 2
-    assert landed.rows(table, "id", "note") == [(3, "x"), (3, "x")]
-    ((error,),) = landed.rows(f"{table}-bad", "error")
-    assert error.endswith(": its message indexes are wrong: the bytes end too early")
-
-
-def test_records_that_can_not_be_read_become_dead_letters(
-    kafka, topic, table, spark, client, serialized, registry, run
-):
-    kafka.create(topic)
-    (whole,) = serialized(V1, {"id": 1})
-    (other,) = serialized(OTHER, {"id": "x"}, name="shop.Refund", subject="other")
-    (misfit,) = serialized(MISFIT, {"id": "x"}, subject=f"{topic}-misfit")
-    number, of_other, of_whole = (int.from_bytes(each[1:5], "big") for each in (misfit, other, whole))
-    bad = [b"\x00\xff\xff\xff\xff\x00", b"", whole + b"\xff", other, misfit]
-    produce(kafka, topic, [whole, *bad])
-    with pytest.raises(RecordsRejectedError, match="5 records can't be decoded") as caught:
-        run()
-    assert f"{topic}-0 offset 1: the registry has no schema 4294967295" in str(caught.value)
-    result = run(dead_letter=f"{table}-rejected")
-    assert (result.rows, result.dead_letters) == (1, 5)
-    assert landed.rows(table, "id") == [(1,)]
-    assert sorted(landed.rows(f"{table}-rejected", "kafka_offset", "error")) == [
-        (1, "the registry has no schema 4294967295"),
-        (2, "it is empty"),
-        (3, f"schema {of_whole}: it is not shop.Order: the bytes end too early"),
-        (4, f"schema {of_other} is a shop.Refund here, but the reader schema is shop.Order"),
-        (5, f"schema {number} can't be read as the reader schema: the field Order.id (1) is string, not int64"),
-    ]
-    reported = landed.rows(f"{table}-rejected", "kafka_offset", "value_schema", "value_schema_id")
-    ids = ("4294967295", None, str(of_whole), str(of_other), str(number))
-    assert sorted(reported) == [
-        (offset, text, schema_id)
-        for offset, text, schema_id in zip(range(1, 6), (None, None, V1, OTHER, MISFIT), ids, strict=True)
-    ]
-    letters = spark.read.format("delta").load(f"{table}-rejected")
-    again = decode_dead_letters(letters, value_format=ProtobufFormat(compiled(V1), registry=registry, on_error="null"))
-    assert again.where("kafka_error IS NOT NULL").count() == 5
 
 
 def test_schemas_that_confluents_python_client_registers(kafka, topic, table, client, run):

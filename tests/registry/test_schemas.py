@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from dagster_kafka_flip.errors import SchemaNotFoundError, SchemaRegistryError
+from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
 from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
 
@@ -69,15 +69,3 @@ def test_an_unknown_id_and_an_unknown_subject_are_reported(schemas: Schemas, reg
     ]
     assert found == [(_NOWHERE, None, 404, 40403), (None, topic, 404, 40401)]
     assert registry.url in str(of_id.value)
-
-
-@pytest.mark.parametrize("path", ["", "/apis/ccompat", "/apis/registry/v2"])
-def test_another_path_of_the_server_is_not_a_registry(registry: SchemaRegistry, path: str):
-    url = registry.url.replace("/apis/ccompat/v7", path)
-    with (
-        SchemaRegistry(url=url).schemas() as schemas,
-        pytest.raises(SchemaRegistryError, match="/apis/ccompat/v7") as reported,
-    ):
-        schemas.latest("anything")
-    assert type(reported.value) is SchemaRegistryError
-    assert reported.value.status == 404

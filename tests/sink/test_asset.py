@@ -26,7 +26,7 @@ from dagster_kafka_flip import (
 from dagster_kafka_flip.assets import delta_kafka_asset
 from dagster_kafka_flip.assets.delta_kafka_asset import check_prefix, publishing_of
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.cli.asset import find_asset, find_either
+from dagster_kafka_flip.cli.asset import find_asset
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from tests.reports import report
 
@@ -238,19 +238,6 @@ def test_the_command_line_shows_progress_and_the_next_run_without_spark(publishe
     assert "--start: only for an asset that lands topics" in planned("--start", "latest", code=2)
     assert "--stream: kafka" in shown("--stream", "main", code=2)
     assert f"assets of this package: kafka/{published.topic}" in planned(asset="other", code=1)
-
-
-def test_the_last_of_two_repositories_with_the_same_key_counts(tmp_path):
-    file = tmp_path / "project.py"
-    lines = [_DEFINITIONS.format(table="/nowhere/t", topic="t", broker="127.0.0.1:1").partition("defs =")[0]]
-    lines.append("from dagster import repository, with_resources")
-    for number in (1, 2):
-        lines.append(
-            f"resources = {{'kafka': KafkaResource(bootstrap_servers='127.0.0.1:{number}'), 'spark': SparkResource()}}"
-        )
-        lines.append(f"@repository\ndef r{number}():\n    return with_resources([published], resources)")
-    file.write_text("\n".join(lines))
-    assert find_either("kafka/t", file).connection_of("kafka", None).bootstrap_servers == "127.0.0.1:2"
 
 
 def test_a_command_for_the_other_kind_of_asset_is_named(tmp_path):

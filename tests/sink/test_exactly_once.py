@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from dagster_kafka_flip.errors import (
-    ClusterUnreachableError,
-    PublishFailedError,
-    SinkFencedError,
-    TransactionTimedOutError,
-)
+from dagster_kafka_flip.errors import SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.source.plan import Limits
@@ -126,46 +121,6 @@ def test_runs_that_die_at_any_step_publish_each_record_once_and_in_order(publish
     assert len(deaths.met) >= 4, deaths.met
 
 
-def test_a_commit_whose_answer_is_lost_is_counted_once(published, monkeypatch):
-    published.create()
-    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(3)")
-    commit, lost = Lane.commit, []
-
-    def losing(lane: Any, progress: Any) -> None:
-        commit(lane, progress)
-        if progress.version == 1 and not lost:
-            lost.append(progress)
-            msg = "the answer was lost"
-            raise ClusterUnreachableError(msg)
-
-    monkeypatch.setattr(Lane, "commit", losing)
-    result = published.run(start=0)
-    assert (len(lost), result.records, result.batches) == (1, 3, 1)
-    assert published.texts() == {key: ["a"] for key in range(3)}
-
-
-def test_a_run_that_ends_without_the_answer_to_a_commit_does_not_say_that_readers_see_nothing(published, monkeypatch):
-    published.create()
-    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(3)")
-    commit = Lane.commit
-
-    def losing(lane: Any, progress: Any) -> None:
-        commit(lane, progress)
-        if progress.version == 1:
-            raise PublishFailedError("the answer was lost", "Run again")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Lane, "commit", losing)
-        with pytest.raises(PublishFailedError) as error:
-            published.run(start=0)
-    assert str(error.value) == (
-        "the answer was lost. Whether the last transaction was committed is unknown, and the next run finds out. Run "
-        "again"
-    )
-    assert published.run().records == 0
-    assert published.texts() == {key: ["a"] for key in range(3)}
-
-
 def test_a_version_and_a_snapshot_larger_than_a_batch_go_on_where_they_ended(published):
     published.create("v string, id int, s struct<a: int>")
     published.sql("INSERT INTO {t} SELECT 'x', id % 3, named_struct('a', 1) FROM range(10)")
@@ -249,54 +204,6 @@ def test_a_run_that_another_one_overtook_between_its_transactions_leaves_it_alon
     thread.join(240)
     assert errors == []
     assert published.texts() == wanted
-
-
-def test_of_runs_that_start_at_the_same_moment_each_record_is_published_once(published):
-    wanted = _history(published)
-    published.sql("VACUUM {t}")
-    moment = threading.Barrier(3)
-    errors: list[Exception] = []
-
-    def run() -> None:
-        moment.wait(240)
-        try:
-            published.run(start=0, lanes=2, limits=Limits(max_records_per_batch=4))
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(moment.parties)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(240)
-    assert {type(each) for each in errors} <= {SinkFencedError}, errors
-    # Each of the runs may have lost one of its lanes to another run.
-    result = published.run()
-    assert published.texts() == wanted
-    assert result.lag_versions == 0
-    # What adds a version and changes no row publishes nothing.
-    published.sql("VACUUM {t}")
-    published.sql("OPTIMIZE {t}")
-    assert (published.run().records, len(published.records())) == (0, sum(map(len, wanted.values())))
-
-
-def test_a_run_that_another_one_overtook_before_it_owned_its_lanes_finds_nothing_new(published, monkeypatch):
-    published.create()
-    published.sql("INSERT INTO {t} VALUES (1, 'a')")
-    opened, overtaking = Lane.open, []
-
-    def opening(lane: Any) -> None:
-        if not overtaking:
-            overtaking.append(True)
-            published.sql("INSERT INTO {t} VALUES (2, 'b')")
-            overtaking.append(published.run())
-        opened(lane)
-
-    monkeypatch.setattr(Lane, "open", opening)
-    result = published.run(start=0)
-    assert overtaking[1].records == 2
-    assert (result.records, result.last_version, result.newest_version, result.lag_versions) == (0, 2, 2, 0)
-    assert published.texts() == {1: ["a"], 2: ["b"]}
 
 
 def test_a_fence_that_shows_while_a_run_waits_for_rows_is_reported(published):

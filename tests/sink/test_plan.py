@@ -13,13 +13,11 @@ from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
     SchemaIds,
-    Segment,
     check_all_there,
     check_known,
     check_settings,
     check_sink,
     check_table,
-    plan_segments,
 )
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
@@ -125,31 +123,6 @@ def test_a_lane_that_lost_its_progress_is_refused():
     for reached in (at(2, 1, lane=1), at(5, lane=1)):
         with pytest.raises(SinkProgressError, match=f"no progress of lane 0 .* lane 1 reached .* {reached.version}"):
             check_all_there({1: reached}, "s", 2, "p")
-
-
-@pytest.mark.parametrize(
-    ("found", "last", "planned"),
-    [
-        # The snapshot of version 3, and what follows it.
-        ([at(2)], 3, [Segment(3, 3, is_snapshot=True)]),
-        ([at(2)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
-        # The rest of a snapshot: with the schema that its first rows had, as another may be registered by now.
-        ([at(2, 9, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
-        ([at(2), at(3, ids=(7, 8))], 5, [Segment(3, 3, True, ("id",), (7, 8)), Segment(4, 5)]),
-        ([at(3)], 5, [Segment(4, 5)]),
-        ([at(5)], 5, []),
-        ([at(7)], 5, []),
-        # In the middle of a version, and lanes apart: first as the furthest lane went.
-        ([at(3, 2)], 5, [Segment(4, 4, columns=("id",)), Segment(5, 5)]),
-        ([at(3), at(5, columns=("x",))], 6, [Segment(4, 5, columns=("x",)), Segment(6, 6)]),
-        ([at(3), at(5, 1, columns=("x",))], 6, [Segment(4, 6, columns=("x",))]),
-        ([at(2), at(4)], 6, [Segment(3, 3, True, ("id",)), Segment(4, 4, columns=("id",)), Segment(5, 6)]),
-        # A stop below what one lane has.
-        ([at(3), at(5)], 4, [Segment(4, 4, columns=("id",))]),
-    ],
-)
-def test_planned_segments(found, last, planned):
-    assert plan_segments(found, Origin(3, snapshot=True), last) == planned
 
 
 def _row(version: int, rank: int, key: bytes | None, value: bytes | None, lane: int = 0) -> TableRow:

@@ -99,13 +99,7 @@ def test_both_images_and_deleted_rows_say_what_they_are(published):
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
     published.sql("UPDATE {t} SET v = 'b'")
     published.sql("DELETE FROM {t}")
-    published.run(
-        start=0,
-        content="all_images",
-        deletes="row",
-        key=StringSerializer(column="id"),
-        partitioner="fixed",
-    )
+    published.run(start=0, content="all_images", deletes="row", key=StringSerializer(column="id"), partitioner="fixed")
     assert [(record.key, json.loads(record.value)) for record in published.records()] == [
         (b"1", {"id": 1, "v": value, "_change_type": change})
         for value, change in (("a", "insert"), ("a", "update_preimage"), ("b", "update_postimage"), ("b", "delete"))
@@ -119,12 +113,7 @@ def test_among_both_images_a_key_that_an_update_left_ends_with_a_tombstone(publi
     published.sql("UPDATE {t} SET v = concat(v, v) WHERE id IN (2) OR id IS NULL")
     # The end of a batch may be before the tombstone.
     published.run(start=0, content="all_images", limits=Limits(max_records_per_batch=1))
-    assert published.texts() == {
-        1: ["a", "a", None],
-        7: ["a"],
-        2: ["b", "b", "bb"],
-        None: ["c", "c", "cc"],
-    }
+    assert published.texts() == {1: ["a", "a", None], 7: ["a"], 2: ["b", "b", "bb"], None: ["c", "c", "cc"]}
     published.sql("UPDATE {t} SET v = 'hidden' WHERE id = 2")
     assert published.run(transform=lambda rows: rows.where("v <> 'hidden'")).tombstones == 1
     assert published.texts()[2] == ["b", "b", "bb", "bb", None]

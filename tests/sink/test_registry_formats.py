@@ -235,6 +235,7 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
     assert len(client.get_versions(f"{topic}-value")) == 2
 
 
+@pytest.mark.nightly
 def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(published, registry, client, topic):
     fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"], "default": None}]
     subject = f"{topic}-shop.Order"
@@ -369,34 +370,6 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("serializer", [AvroSerializer, JsonSchemaSerializer, ProtobufSerializer])
-def test_a_text_that_is_not_utf_8_is_an_error_of_its_row(published, registry, kafka, topic, serializer):
-    # Other characters would take the place of its bytes, and the change would be no error.
-    kafka.create(f"{topic}-dead")
-    published.create("id INT NOT NULL, s STRING, x STRUCT<a: ARRAY<STRING>>, m MAP<STRING, STRING>")
-    broken = "CAST(X'61FF' AS STRING)"
-    rows = {
-        1: "'ü', named_struct('a', array('😀', '')), map('', '')",
-        2: f"{broken}, named_struct('a', array()), map()",
-        3: f"'ü', named_struct('a', array('ok', {broken})), map()",
-        4: f"'ü', named_struct('a', array()), map('', '', {broken}, '')",
-        5: f"'ü', named_struct('a', array()), map('', '', 'k', {broken})",
-    }
-    published.sql(f"INSERT INTO {{t}} VALUES {', '.join(f'({key}, {row})' for key, row in rows.items())}")
-    result = published.run(value=serializer(registry=registry), dead_letter_topic=f"{topic}-dead")
-    assert [record.key for record in published.records()] == [b'{"id":1}']
-    assert result.left_out == {"RowNotSerializableError": 4}
-    why = {
-        json.loads(record.value)["id"]: dict(record.headers)["kafka_flip.message"].decode()
-        for record in published.records(f"{topic}-dead")
-    }
-    paths = {2: "s", 3: "x.a[]", 4: "m{}", 5: "m{}"}
-    assert {key: f"value: {path} is not valid UTF-8" in why[key] for key, path in paths.items()} == dict.fromkeys(
-        paths, True
-    )
-
-
 def compared(published):
     """What is unknown, and how many keys are compared, missing, surplus and differing."""
     found = TopicComparison(published.source, published.sink, None, published.connection, published.spark, 1000)
@@ -425,37 +398,6 @@ def test_a_topic_of_nested_rows_is_compared_in_each_format(published, registry, 
     first, *_, last = [record for record in last_of_key.values() if record.value is not None]
     kafka.produce(topic, [(last.key, first.value)], partition=last.topic_partition.partition)
     assert compared(published) == ([], (4, 0, 0, 1))
-
-
-@pytest.mark.nightly
-def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(published, registry, client, kafka, topic):
-    published.create()
-    published.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, null)")
-    key, value = AvroSerializer(registry=registry, columns=["id"]), AvroSerializer(registry=registry)
-    published.run(key=key, value=value)
-    published.sql("UPDATE {t} SET v = 'c' WHERE id = 2")
-    published.sql("DELETE FROM {t} WHERE id = 1")
-    published.run()
-    assert compared(published) == ([], (3, 0, 0, 0))
-
-    # Records of an earlier schema can't be made from the rows, so they are not said to be equal, nor to differ.
-    published.sql("ALTER TABLE {t} ADD COLUMN (w int)")
-    published.sql("INSERT INTO {t} VALUES (4, 'd', 1)")
-    published.run()
-    unknown, numbers = compared(published)
-    assert unknown[0].startswith("the last records of 2 keys are not of the last run's schema, ")
-    assert numbers == (2, 0, 0, 0)
-    published.sql("UPDATE {t} SET w = 2")
-    published.run()
-    assert compared(published) == ([], (4, 0, 0, 0))
-
-    last = next(record for record in published.records() if record.key.endswith(b"\x04"))
-    kafka.produce(topic, [(last.key[:-1] + b"\x7e", last.value[:5] + b"?"), (b"key", b"value")])
-    (unknown,), numbers = compared(published)
-    assert unknown.startswith("1 record with a key that is not of the last run's schema, ")
-    assert numbers == (0, 0, 0, 0)
-    # The check registers nothing: two schemas of the value are from the runs.
-    assert client.get_versions(f"{topic}-value") == [1, 2]
 
 
 def test_an_asset_has_its_registry_from_a_resource_and_says_what_it_left_out(published, registry, resources):

@@ -13,38 +13,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from dagster_kafka_flip import DeltaSource, JsonSerializer, KafkaSink, Limits, StringSerializer, delta_kafka_asset
-from dagster_kafka_flip.assets.delta_kafka_asset import publishing_of
 from dagster_kafka_flip.errors import ConfigurationError, SinkProgressError
 from dagster_kafka_flip.sink.progress import Segment
 from dagster_kafka_flip.sink.row_transform import RowTransform
 
 _KEY = JsonSerializer(columns=("id",))
-
-
-def _decorated(function, **options):
-    sink = KafkaSink(topic="orders", transactional_id_prefix="orders", key=_KEY)
-    return delta_kafka_asset(source=DeltaSource(table="lake/orders"), sink=sink, **options)(function)
-
-
-def test_the_function_is_the_assets_description_place_and_list_of_resources():
-    def orders(rows, context, rates):
-        """Orders that are paid."""
-        return rows
-
-    made = _decorated(orders)
-    spec = made.get_asset_spec()
-    assert (spec.key.to_user_string(), spec.description) == ("kafka/orders", "Orders that are paid.")
-    assert made.op.required_resource_keys == {"kafka", "spark", "rates"}
-    compute: Any = made.op.compute_fn
-    assert compute.decorated_fn.__code__.co_filename == __file__
-    publishing = publishing_of(made)
-    assert publishing is not None
-    assert publishing.transform is orders
-    for wrong in (lambda records: records, lambda: None):
-        with pytest.raises(ConfigurationError, match=r"must take an argument `rows`"):
-            _decorated(wrong)
-    with pytest.raises(ConfigurationError, match="write sink=KafkaSink"):
-        _decorated(orders, lanes=2)
 
 
 @pytest.mark.kafka

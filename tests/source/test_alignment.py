@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.source.alignment import times_reached
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -17,7 +16,6 @@ from dagster_kafka_flip.source.log import Log, times_reached
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -31,12 +29,7 @@ def _run(cluster, state=None, **changes):
     return enumerator.start()
 
 
-@given(
-    st.lists(st.integers(0, 500), max_size=20),
-    st.integers(0, 20),
-    st.integers(0, 20),
-    st.integers(1, 40),
-)
+@given(st.lists(st.integers(0, 500), max_size=20), st.integers(0, 20), st.integers(0, 20), st.integers(1, 40))
 def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning, offset, precision):
     log = LogModel(timestamps, min(beginning, len(timestamps)))
     offset = min(offset, len(timestamps))
@@ -50,29 +43,6 @@ def test_the_time_reached_is_the_highest_before_the_offset(timestamps, beginning
         assert log.beginning <= reached[T0].offset < offset
 
 
-def test_one_topic_partition_a_day_ahead_is_read_evenly_over_successive_runs():
-    slow, fast = LogModel(), LogModel([DAY + minute * 60_000 for minute in range(600)])
-    cluster = ClusterModel({T0: slow, T1: fast})
-    state: EnumeratorState | None = None
-    watermark = -1
-    read_ahead: list[int] = []
-    for hour in range(1, 40):
-        # An hour's records each run, one a minute.
-        slow.timestamps += [(hour - 1) * HOUR + minute * 60_000 for minute in range(60)]
-        plan = _run(cluster, state)
-        state = plan.state
-        assert state.position[T0] == hour * 60, "the slow one is never held back"
-        assert state.watermark is not None
-        assert state.watermark >= watermark, "the low watermark goes back"
-        watermark = state.watermark
-        read_ahead.append(state.position[T1])
-    # Nothing of the fast one until the slow one is within an hour of it, and then an hour's records each run.
-    assert read_ahead[:23] == [0] * 23
-    assert [later - earlier for earlier, later in itertools.pairwise(read_ahead[23:33])] == [60] * 9
-    assert read_ahead[-1] == 600
-    assert abs(watermark - (39 * HOUR - 60_000)) <= HOUR // 64
-
-
 def test_an_idle_topic_partition_does_not_hold_others_back():
     cluster = ClusterModel({T0: LogModel([0]), T1: LogModel([DAY, 2 * DAY]), T2: LogModel()})
     first = _run(cluster)
@@ -81,23 +51,6 @@ def test_an_idle_topic_partition_does_not_hold_others_back():
     second = _run(cluster, first.state)
     assert [str(split) for split in second.splits] == ["t-1 [0, 2)"]
     assert second.paused == {}
-
-
-def test_a_topic_partition_that_comes_back_with_old_records_does_not_take_the_watermark_back():
-    cluster = ClusterModel({T0: LogModel([DAY]), T1: LogModel()})
-    first = _run(cluster)
-    cluster.logs[T1].timestamps.append(5)
-    cluster.logs[T0].timestamps.append(2 * DAY)
-    second = _run(cluster, first.state)
-    assert [str(split) for split in second.splits] == ["t-1 [0, 1)"]
-    assert second.state.watermark == first.state.watermark
-    # An operator who starts elsewhere starts a new count.
-    source = KafkaSource(topics=("t",), max_drift=timedelta(hours=1))
-    source = source.with_overrides(starting_offsets=OffsetsInitializer.earliest())
-    again = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), second.state).start()
-    assert again.starting_watermark is None
-    assert again.state.watermark is not None
-    assert 0 <= again.state.watermark <= 5
 
 
 @pytest.mark.parametrize(
@@ -143,9 +96,3 @@ def test_the_number_of_requests_does_not_depend_on_the_number_of_topic_partition
         return cluster.requests
 
     assert requests(200) == requests(2) < 40
-
-
-def test_a_drift_below_a_millisecond_is_refused():
-    with pytest.raises(ConfigurationError) as error:
-        KafkaSource.builder().set_topics("t").set_watermark_alignment(timedelta(0)).build()
-    assert str(error.value) == "invalid KafkaSource: max_drift: must be greater than or equal to 1000 microseconds"

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_kafka_flip.errors import ConfigurationError, TopicNotFoundError
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.kafka_source import KafkaSource
-from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
+from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from tests.source.log_model import ClusterModel, LogModel
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-ALL = Limits()
-
-
-def _log(records, beginning=0):
-    return LogModel([1000 * (number + 1) for number in range(records)], beginning)
 
 
 def _enumerator(cluster, state=None, context=None, **changes):
@@ -33,75 +25,6 @@ def _enumerator(cluster, state=None, context=None, **changes):
 
 def _texts(assignment):
     return [str(split) for split in assignment.plan.splits]
-
-
-def test_after_another_start_it_is_planned_with_what_has_arrived_since():
-    cluster = ClusterModel({T0: _log(6)})
-    enumerator = _enumerator(cluster, starting_offsets=OffsetsInitializer.latest())
-    enumerator.start()
-    cluster.logs[T0] = _log(9)
-    first = enumerator.assign(ALL)
-    assert first is not None
-    enumerator.add_splits_back(first.plan)
-    enumerator.start()
-    again = enumerator.assign(ALL)
-    assert again is not None
-    assert _texts(again) == ["t-0 [6, 9)"], "a stream that begins at the end does not begin later the second time"
-
-
-def test_a_run_that_overrides_the_position_continues_from_its_own_start_when_planned_again():
-    cluster = ClusterModel({T0: _log(6)})
-    source = KafkaSource(topics=("t",)).with_overrides(starting_offsets=OffsetsInitializer.specific_offsets({T0: 2}))
-    state = EnumeratorState({T0: 5}, "cluster", {"t": "topic-id"})
-    enumerator = KafkaSourceEnumerator(source, cluster, SplitEnumeratorContext(), state)
-    enumerator.start()
-    first = enumerator.assign(Limits(max_records_per_batch=1))
-    assert first is not None
-    cluster.logs[T0] = _log(7)
-    enumerator.start()
-    rest = enumerator.assign(ALL)
-    assert rest is not None
-    assert _texts(rest) == ["t-0 [3, 7)"], "the first batch is kept, and not read again"
-
-
-@pytest.mark.parametrize(
-    ("splits", "error", "message"),
-    [
-        ([KafkaPartitionSplit(T2, 0, 1)], TopicNotFoundError, "t-2 does not exist: the topic t has"),
-        (
-            [KafkaPartitionSplit(T0, 2, 3), KafkaPartitionSplit(T0, 3, 4)],
-            ConfigurationError,
-            "one batch can't repeat two splits of the same topic partition",
-        ),
-    ],
-)
-def test_a_replay_of_what_the_log_does_not_hold_is_refused(splits, error, message):
-    enumerator = _enumerator(ClusterModel({T0: _log(6, beginning=2)}))
-    with pytest.raises(error) as refused:
-        enumerator.replay(splits)
-    assert str(refused.value).startswith(message)
-
-
-# --- limits -------------------------------------------------------------------------------------------------------
-
-
-def test_a_limit_in_bytes_uses_known_record_sizes():
-    context = SplitEnumeratorContext(record_bytes=100)
-    enumerator = _enumerator(ClusterModel({T0: _log(60)}), context=context)
-    enumerator.start()
-    batch = enumerator.assign(Limits(max_bytes_per_batch=1000))
-    assert batch is not None
-    assert _texts(batch) == ["t-0 [0, 10)"]
-
-
-def test_without_a_known_record_size_a_limit_in_bytes_takes_records_to_be_large():
-    context = SplitEnumeratorContext()
-    enumerator = _enumerator(ClusterModel({T0: _log(60)}), context=context)
-    enumerator.start()
-    first = enumerator.assign(Limits(max_bytes_per_batch=3 * 1024 * 1024))
-    context.record_bytes = 100 * 1024
-    second = enumerator.assign(Limits(max_bytes_per_batch=3 * 1024 * 1024))
-    assert (first and _texts(first), second and _texts(second)) == (["t-0 [0, 3)"], ["t-0 [3, 33)"])
 
 
 def test_the_narrower_of_two_limits_counts_and_a_batch_is_never_empty():

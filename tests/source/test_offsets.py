@@ -44,9 +44,6 @@ class Retriever(Log):
         return {tp: 20 for tp in partitions if tp == A0}
 
 
-# --- text ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -101,17 +98,11 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ("offsets:", "invalid offsets 'offsets:'; "),
         ("timestamp:yesterday", "invalid timestamp 'yesterday'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
         ("timestamp:-5", "the timestamp -5 is before 1970, which Kafka can't look up; write 1970 or later"),
-        (
-            f"timestamp:{2**63}",
-            "the timestamp 9223372036854775808 is above Kafka's maximum of 9223372036854775807; write mill",
-        ),
+        (f"timestamp:{2**63}", "the timestamp 9223372036854775808 is above Kafka's maximum of 9223372036854775807"),
         (f"timestamp:{'9' * 5000}", "invalid timestamp '999"),
         ("timestamp:12026-01-31T00:00:00Z", "invalid timestamp '12026-01-31T00:00:00Z'"),
         ("timestamp:²", "invalid timestamp '²'; write ISO 8601, such as 2026-01-31T00:00:00Z"),
-        (
-            "timestamp:2026-01-31T00:00:00",
-            "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as 2026-01-31T00:00:00Z",
-        ),
+        ("timestamp:2026-01-31T00:00:00", "the timestamp 2026-01-31T00:00:00 has no UTC offset; write one, such as"),
         ("offsets:17", 'invalid offsets \'17\'; write a map such as {"flights": {"0": 17, "1": 23}}'),
         ("offsets:{", "invalid offsets '{'; write a map such as "),
         ('offsets:{"a": 17}', "; write a map such as "),
@@ -126,10 +117,7 @@ def test_an_initializer_prints_as_the_text_that_makes_it_again(initializer):
         ('offsets:{"a": {"0": 1}, "a": {"1": 2}}', "the map of offsets has the key 'a' twice; write each topic"),
         ('offsets:{"a": {"00": 1}}', "; write a map such as "),
         ('offsets:{"a": {"\u0663": 1}}', "; write a map such as "),
-        (
-            "timestamp:2026",
-            "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write 2026-01-01T00:00:00Z",
-        ),
+        ("timestamp:2026", "timestamp 2026 looks like a year, but milliseconds since 1970 are expected: write"),
         ("timestamp:20260131", "timestamp 20260131 looks like a date, but milliseconds since 1970 are expected: write"),
     ],
 )
@@ -137,9 +125,6 @@ def test_a_text_that_names_no_offsets_is_refused_with_what_would(text, message):
     with pytest.raises(ConfigurationError) as error:
         OffsetsInitializer.parse(text)
     assert message in str(error.value)
-
-
-# --- timestamps ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -174,9 +159,6 @@ def test_a_time_that_names_no_point_in_time_is_refused(time, message):
     with pytest.raises(ConfigurationError) as error:
         OffsetsInitializer.timestamp(time)
     assert message in str(error.value)
-
-
-# --- specific and committed offsets -------------------------------------------------------------------------------
 
 
 def test_specific_offsets_are_refused_where_there_are_none_or_a_negative_one():
@@ -214,34 +196,6 @@ def test_an_unknown_reset_strategy_is_refused():
             ConfigurationError, match=r"^invalid reset strategy 'newest'; use none, earliest or latest$"
         ):
             make()
-
-
-@pytest.mark.parametrize("kind", ["starting_offsets", "stopping_offsets"])
-def test_the_end_is_read_before_a_time_is_looked_up(kind):
-    retriever = Retriever()
-    found = getattr(OffsetsInitializer.timestamp(1234), kind)([A0, A1], retriever)
-    assert found == {A0: 30, A1: 50}, "without a record at or after the time: the end"
-    assert retriever.asked == ["end", "time 1234", *(["highest", "beginning"] if kind == "starting_offsets" else [])]
-
-
-@pytest.mark.parametrize(
-    ("highest", "start"),
-    [
-        (None, 50),
-        (TimestampedOffset(40, 1233), 50),
-        (TimestampedOffset(40, 1234), 5),
-        # Behind the end that is read to: held back by an open transaction.
-        (TimestampedOffset(50, 1234), 50),
-    ],
-)
-def test_a_start_by_time_does_not_miss_an_existing_record(highest, start):
-    found = OffsetsInitializer.timestamp(1234).starting_offsets([A0, A1], Retriever(highest))
-    assert found == {A0: 30, A1: start}
-    # A stop may be too late, but not too early: nothing is left out for good.
-    assert OffsetsInitializer.timestamp(1234).stopping_offsets([A1], Retriever(highest)) == {A1: 50}
-
-
-# --- topic partitions and splits ----------------------------------------------------------------------------------
 
 
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), st.integers(0, 10**6))

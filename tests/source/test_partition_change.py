@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.subscription import PartitionChange, get_partition_change
+from dagster_kafka_flip.source.subscription import get_partition_change
 from tests.source.strategies import topic_partitions
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -23,15 +23,3 @@ def test_each_topic_partition_is_one_of_four(fetched, known, initial_discovery):
     assert {*change.removed, *change.known} == known
     assert all(part == tuple(sorted(part)) for part in parts)
     assert (change.new if initial_discovery else change.initial) == ()
-
-
-@given(_some, _some)
-def test_looking_twice_finds_nothing_new_the_second_time(fetched, known):
-    first = get_partition_change(fetched, known, initial_discovery=False)
-    again = get_partition_change(fetched, known | {*first.new}, initial_discovery=False)
-    assert (again.new, again.removed) == ((), first.removed)
-
-
-def test_the_first_observation_finds_nothing_new():
-    assert get_partition_change([T1, T0], [], initial_discovery=True) == PartitionChange((T0, T1), (), (), ())
-    assert get_partition_change([T1, T2], [T0, T1], initial_discovery=False) == PartitionChange((), (T2,), (T0,), (T1,))

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import DocumentVersionError
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
-from dagster_kafka_flip.source.state import (
-    EnumeratorState,
-    position_to_json,
-    splits_from_json,
-    splits_to_json,
-)
+from dagster_kafka_flip.source.state import EnumeratorState, position_to_json, splits_from_json, splits_to_json
 from tests.source.strategies import splits, states
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -162,18 +162,3 @@ def test_a_secret_belongs_to_the_resource_and_is_not_shown(name):
     assert f"properties.{name}" in str(error.value)
     assert "belongs to the connection" in str(error.value)
     assert "hunter2" not in str(error.value)
-
-
-def test_the_sources_own_rules_apply_here_too():
-    with pytest.raises(ConfigurationError, match="isolation_level: must be 'read_committed' or 'read_uncommitted'"):
-        KafkaSource.from_options({**_TOPIC, "properties.isolation.level": "x"})
-    with pytest.raises(ConfigurationError, match="is after the stop"):
-        KafkaSource.from_options(
-            {
-                **_TOPIC,
-                _MODE: "timestamp",
-                _MILLIS: "1769817600001",
-                "scan.bounded.mode": "timestamp",
-                "scan.bounded.timestamp-millis": "1769817600000",
-            }
-        )

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_kafka_flip.errors import ConfigurationError, WindowsChangedError
-from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.source.window import Window, Windows, check_keys, contiguous_groups
 
 _DAY = 86_400_000
@@ -19,9 +18,6 @@ _DAY = 86_400_000
 
 def _window(start, stop, key=None):
     return Window.between(start, stop, key)
-
-
-# --- one window ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -38,11 +34,6 @@ def _window(start, stop, key=None):
 def test_both_ends_may_be_milliseconds_texts_or_aware_times(start):
     assert Window.between(start, 2 * _DAY, "k") == Window("k", _DAY, 2 * _DAY)
     assert Window.between(0, start, "k") == Window("k", 0, _DAY)
-
-
-def test_a_window_without_a_name_is_called_after_its_ends():
-    window = Window.between("2026-01-31T00:00:00+01:00", "2026-02-01T00:00:00Z")
-    assert window.key == "2026-01-30T23:00:00Z/2026-02-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -68,31 +59,6 @@ def test_ends_that_are_no_window_are_refused(start, stop, message):
 def test_a_key_that_is_not_a_text_is_refused(make):
     with pytest.raises(ConfigurationError, match="key: expected str, got int"):
         make(5, 0, 1500)
-
-
-def test_its_text_names_the_key_and_both_ends_in_utc():
-    assert str(Window("k", 0, 1500)) == "k [1970-01-01T00:00:00Z, 1970-01-01T00:00:01.500Z)"
-    assert (Window("k", 0, 1500).start, Window("k", 0, 1500).stop) == (
-        "1970-01-01T00:00:00Z",
-        "1970-01-01T00:00:01.500Z",
-    )
-
-
-@given(st.integers(0, 4_000_000_000_000))
-def test_an_instant_as_text_is_the_same_instant(milliseconds):
-    text = instant(milliseconds)
-    assert text.endswith("Z")
-    assert Window.between(text, milliseconds + 1).start_ms == milliseconds
-
-
-@given(st.integers(0, 4_000_000_000_000_000))
-def test_a_time_between_two_milliseconds_is_rounded_up(microseconds):
-    # A record's time is whole milliseconds, and one from before the window must not be in it.
-    time = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=microseconds)
-    assert Window.between(time, 2**42).start_ms == -(-microseconds // 1000)
-
-
-# --- several windows ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,9 +109,6 @@ def test_groups_hold_every_window_once_and_break_just_at_gaps(lengths, random):
     assert len(groups) == gaps + 1
     for group in groups:
         assert all(before.stop_ms == after.start_ms for before, after in itertools.pairwise(group))
-
-
-# --- the rules ----------------------------------------------------------------------------------------------------
 
 
 def test_a_record_may_be_an_hour_late_unless_said_otherwise():

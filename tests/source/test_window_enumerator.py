@@ -11,7 +11,6 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     EndBeforePositionError,
     RecordsFromFutureError,
-    TopicNotFoundError,
     TopicRecreatedError,
     WindowBeyondRetentionError,
     WindowNotCompleteError,
@@ -83,28 +82,12 @@ def _ranges(plan, tp=T0):
     return [(planned.starts[tp], planned.stops[tp]) for planned in plan.windows]
 
 
-def _completeness(plan):
-    return [planned.is_complete for planned in plan.windows]
-
-
 def _incident(plan):
     (incident,) = plan.incidents
     return incident
 
 
-# --- exact windows ------------------------------------------------------------------------------------------------
-
 _EACH_HALF_HOUR = _log(*(number / 2 for number in range(12)))
-
-
-@pytest.mark.parametrize(("lateness", "stop"), [(0, 4), (0.5, 5), (1, 6), (2, 8), (100, 12), (None, 12)])
-def test_a_window_is_read_from_its_first_record_to_as_far_as_one_may_be_late(lateness, stop):
-    plan = _plan(_EACH_HALF_HOUR, lateness=lateness)
-    assert _ranges(plan) == [(2, stop)]
-    assert plan.windows[0].ends == {T0: 4}
-    assert [str(split) for split in plan.splits] == [f"t-0 [2, {stop})"]
-    assert plan.offset_span == stop - 2
-    assert plan.state == EnumeratorState({T0: stop}, "cluster", {"t": "topic-id"})
 
 
 @pytest.mark.parametrize(
@@ -114,22 +97,6 @@ def test_if_the_value_has_the_time_the_start_is_widened_too(lateness, expected, 
     plan = _plan(_EACH_HALF_HOUR, 2, lateness=lateness, event_time="at")
     assert _ranges(plan) == [expected]
     assert plan.stragglers_before == {T0: next_start}
-
-
-class _Growing(ClusterModel):
-    """Another record comes with each look-up by time."""
-
-    def records_at(self, times, isolation_level):
-        for log in self.logs.values():
-            log.timestamps.append(_at(1.5))
-        return super().records_at(times, isolation_level)
-
-
-@pytest.mark.parametrize("rules", [{"lateness": 1}, {"lateness": None}])
-def test_records_that_arrive_during_planning_are_not_in_the_plan(rules):
-    plan = _plan(_Growing({T0: _log(0.5, 1.5)}), **rules)
-    assert _ranges(plan) == [(1, 2)]
-    assert plan.end_offsets == plan.high_watermarks == {T0: 2}
 
 
 def test_many_look_ups_are_asked_for_together():
@@ -156,9 +123,6 @@ def test_times_near_1970_are_not_widened_beyond_it():
     assert _ranges(plan) == [(0, 3)]
 
 
-# --- records without a time ------------------------------------------------------------------------------------------
-
-
 def _timeless(number, *hours):
     """A log that begins with records without a time."""
     return LogModel([*[-1] * number, *map(_at, hours)])
@@ -180,33 +144,6 @@ def test_a_log_without_any_time_is_read_from_its_beginning():
     assert _ranges(_plan(log, 1)) == [(0, 3)]
 
 
-# --- windows that are not over --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("lateness", "over_at", "settings"), [(1, 3, _BY_PRODUCER), (0, 2, _BY_PRODUCER), (None, 2, _BY_PRODUCER)]
-)
-def test_a_window_is_over_when_no_record_of_it_may_come_any_longer(lateness, over_at, settings):
-    cluster = _cluster(_log(0.5, 1.5), settings)
-    assert _completeness(_plan(cluster, lateness=lateness, now=over_at)) == [True]
-    with pytest.raises(WindowNotCompleteError, match=r"the window w1 \[.*\) is not over: the time is "):
-        _plan(cluster, lateness=lateness, now=over_at - 1 / 3_600_000)
-
-
-def test_an_unfinished_window_lands_its_present_records_if_tolerated():
-    plan = _plan(_log(0.5, 1.5, 2.5), 1, 3, now=3.2, tolerated=[WindowNotCompleteError])
-    assert _completeness(plan) == [True, False, False]
-    assert _ranges(plan) == [(1, 3), (2, 3), (3, 3)]
-    incident = _incident(plan)
-    assert (incident.error, incident.lost_offsets) == ("WindowNotCompleteError", 0)
-    assert "the window w2" in incident.message
-    assert "(also affects 1 more window)" in incident.message
-    assert incident.message.endswith("The run wrote the records so far.")
-
-
-# --- windows that may be gone ---------------------------------------------------------------------------------------
-
-
 def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it():
     with pytest.raises(WindowBeyondRetentionError) as raised:
         _plan(_log(0, 1.1, 1.2, 2, 3, 4, beginning=2))
@@ -214,15 +151,6 @@ def test_a_log_that_begins_within_a_window_may_have_lost_records_of_it():
     assert message.startswith("t-0: records of the window w1 [2023-11-14T23:13:20Z, 2023-11-15T00:13:20Z) may be gone")
     assert "the log begins at offset 2" in message
     assert "the earliest remaining record has the timestamp 2023-11-14T23:25:20Z" in message
-
-
-def test_a_log_whose_first_record_is_older_than_any_late_one_has_lost_nothing_of_the_window():
-    log = _log(-2, -0.1, 1.5, 4, beginning=1)
-    assert _ranges(_plan(log)) == [(2, 3)]
-    assert _plan(log).incidents == ()
-    # A record of the window may have been up to two hours before this one.
-    with pytest.raises(WindowBeyondRetentionError):
-        _plan(log, lateness=2)
 
 
 _DAY = 24 * 3_600_000
@@ -249,43 +177,6 @@ def test_stragglers_at_the_beginning_of_a_log_do_not_show_that_a_window_has_all_
     assert _plan(_log(*hours, beginning=1)).incidents == ()
 
 
-def test_only_what_is_left_is_landed_if_that_is_tolerated():
-    logs = {T0: _log(0, 1.1, 1.2, 2, 6, beginning=2), T1: _log(0, 1.1, 1.2, 2, 6)}
-    plan = _plan(logs, 1, 4, tolerated=[WindowBeyondRetentionError])
-    assert _ranges(plan) == [(2, 4), (3, 4), (4, 4), (4, 4)]
-    assert _ranges(plan, T1)[0] == (1, 4)
-    incident = _incident(plan)
-    assert (incident.error, incident.lost_offsets) == ("WindowBeyondRetentionError", None)
-    assert "t-0: records of the window w1" in incident.message
-    # The first record is from 1.2, so that one of window 2 may have stood before it, but none of window 3.
-    assert "and of 1 later window, up to w2" in incident.message
-    assert incident.message.endswith("The run wrote the remaining records.")
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_lost"),
-    [
-        # Somebody deleted them by hand, or changed the retention meanwhile.
-        (TopicSettings("CreateTime", None, is_limited_by_size=False), True),
-        (TopicSettings("CreateTime", 500 * 3_600_000, is_limited_by_size=False), True),
-        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=False), False),
-        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=True), True),
-        (TopicSettings("CreateTime", None, is_limited_by_size=True), True),
-        (None, True),
-    ],
-)
-def test_a_fully_trimmed_log_is_judged_by_its_retention(settings, is_lost):
-    cluster = _cluster(_log(1.5, 2.5, beginning=2), settings)
-    if not is_lost:
-        assert _plan(cluster).splits == ()
-        return
-    with pytest.raises(WindowBeyondRetentionError, match="begins at offset 2, and the log holds no records"):
-        _plan(cluster)
-
-
-# --- records from the future ----------------------------------------------------------------------------------------
-
-
 def test_a_record_from_the_future_is_not_a_stop():
     log = _log(0.5, 1.1, 1001, 1.2, 1.3)
     with pytest.raises(
@@ -305,19 +196,6 @@ def test_clocks_may_differ_by_five_minutes():
     assert _ranges(_plan(_log(0.5, 1.1, 3 + 5 / 60), now=3)) == [(1, 2)]
     with pytest.raises(RecordsFromFutureError):
         _plan(_log(0.5, 1.1, 3 + 5 / 60 + 1 / 3600), now=3)
-
-
-def test_only_the_topic_partition_with_the_future_in_it_is_read_to_its_end():
-    logs = {T0: _log(0.5, 1.1, 1001, 1.2), T1: _log(0.5, 1.1, 3, 7)}
-    plan = _plan(logs, tolerated=[RecordsFromFutureError])
-    assert (_ranges(plan, T0), _ranges(plan, T1)) == ([(1, 4)], [(1, 2)])
-
-
-def test_without_a_limit_to_lateness_the_future_does_not_matter():
-    assert _ranges(_plan(_log(0.5, 1.1, 1001, 1.2), lateness=None)) == [(1, 4)]
-
-
-# --- what transactions leave ----------------------------------------------------------------------------------------
 
 
 def test_a_tolerated_record_from_the_future_changes_no_other_window():
@@ -380,9 +258,6 @@ def test_a_time_beyond_the_calendar_is_reported_in_milliseconds(beginning):
         _plan(log)
 
 
-# --- where a stream feeds the table ---------------------------------------------------------------------------------
-
-
 def test_nothing_is_read_that_the_stream_will_read_itself():
     logs = {T0: _log(0.5, 1.5, 1.6, 1.7, 2.5), T1: _log(1.1, 1.2)}
     plan = _plan(logs, 1, 2, repair=True, cut_at={T0: 3})
@@ -411,41 +286,6 @@ def test_a_topic_that_the_stream_has_not_read_can_not_be_repaired():
         _plan(logs, topics=("t", "u"), repair=True, cut_at={T0: 3})
 
 
-# --- other logs than those that are known ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "known",
-    [
-        None,
-        EnumeratorState({}),
-        EnumeratorState({T0: 2}, "cluster", {"t": "topic-id"}),
-        EnumeratorState({T0: 2}, None, {"another": "id"}),
-    ],
-)
-def test_nothing_is_wrong_with_the_same_log_or_one_that_is_not_known(known):
-    assert _plan(_log(0.5, 1.5), known=known).incidents == ()
-
-
-def test_a_missing_topic_is_left_out_if_that_is_tolerated():
-    with pytest.raises(TopicNotFoundError):
-        _plan(_log(0.5, 1.5), topics=("t", "u"))
-    plan = _plan(_log(0.5, 1.5), topics=("t", "u"), tolerated=[TopicNotFoundError])
-    assert [str(split) for split in plan.splits] == ["t-0 [1, 2)"]
-    assert _incident(plan).error == "TopicNotFoundError"
-
-
-def test_incidents_are_those_of_the_last_plan_only():
-    cluster = _cluster(_log(0.5, 1.5))
-    context = SplitEnumeratorContext(tolerated=frozenset({WindowNotCompleteError}))
-    enumerator = WindowEnumerator(KafkaSource(topics=("t",)), cluster, Windows(), context, now=lambda: _at(2.5))
-    assert len(enumerator.plan(_windows(1, 1)).incidents) == 1
-    assert enumerator.plan(_windows(0, 0)).incidents == ()
-
-
-# --- a plan in parts ------------------------------------------------------------------------------------------------
-
-
 def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
     # Records of the second window may be an hour early: it begins within the range of the first.
     plan = _plan(_EACH_HALF_HOUR, 1, 3, lateness=1, event_time="at")
@@ -453,19 +293,6 @@ def test_records_that_the_next_part_has_are_no_stragglers_of_a_part():
     assert [planned.window.key for planned in part.windows] == ["w1"]
     assert part.stragglers_before == plan.windows[1].starts == {T0: 2}
     assert plan.first_part(100).stragglers_before == plan.stragglers_before == {T0: 6}
-
-
-def test_after_a_commit_a_window_of_no_records_is_checked_too():
-    cluster = _cluster({T0: _log(4), T1: _log(4)})
-    enumerator = WindowEnumerator(
-        KafkaSource(topics=("t",)), cluster, Windows(), SplitEnumeratorContext(), lambda: _at(99)
-    )
-    plan = enumerator.plan(_windows(1, 1))
-    assert plan.splits == ()
-    enumerator.check_same_logs(plan.state, plan.stops)
-    cluster.topic_id = "another"
-    with pytest.raises(TopicRecreatedError):
-        enumerator.check_same_logs(plan.state, plan.stops)
 
 
 @pytest.mark.parametrize("repair", [False, True])

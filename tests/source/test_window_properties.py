@@ -130,8 +130,6 @@ def test_the_first_part_of_a_plan_selects_what_the_plan_does(data, lateness, win
         assert any(split.starting_offset <= offset < split.stopping_offset for split in part.splits)
 
 
-# --- transactions ---------------------------------------------------------------------------------------------------
-
 # By how much later than its records a marker may be dated: a minute up to a year.
 _gaps = st.sampled_from([60_000, 3_600_000, 24 * 3_600_000, 365 * 24 * 3_600_000])
 

@@ -94,11 +94,7 @@ def _refusal(environ: _Environ) -> tuple[str, str, str] | None:
         return "403 Forbidden", "AccessDenied", "Access Denied"
     key, day, region, service, _ = given["Credential"].split("/")
     if key != ACCESS_KEY:
-        return (
-            "403 Forbidden",
-            "InvalidAccessKeyId",
-            "The access key does not exist in our records.",
-        )
+        return ("403 Forbidden", "InvalidAccessKeyId", "The access key does not exist in our records.")
     # The coordinator's client takes us-east-1 for any address that isn't Amazon's.
     if region != REGION and service == "s3":
         expected = f"the region '{region}' is wrong; expecting '{REGION}'"

@@ -8,15 +8,7 @@ import signal
 import pytest
 
 from tests import landed
-from tests.faults.ingesting import (
-    DELETES,
-    KEYED,
-    LETTERS,
-    SOAK_START,
-    WINDOW_MS,
-    WINDOWS,
-    WRITING,
-)
+from tests.faults.ingesting import DELETES, KEYED, LETTERS, SOAK_START, WINDOW_MS, WINDOWS, WRITING
 from tests.faults.ordered_process import PATIENCE_SECONDS
 from tests.processes import wait_until
 from tests.stores.s3 import EXPIRED, SECRET_KEY, SKEWED

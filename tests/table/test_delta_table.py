@@ -21,7 +21,6 @@ from dagster_kafka_flip.errors import (
     TableChangedError,
     TableError,
     TableReplacedError,
-    WindowsChangedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA
@@ -530,46 +529,6 @@ def test_properties_that_two_runs_set_at_once_where_no_lock_keeps_them_apart_are
     another("theirs")
     set_properties(stream.port, stream.location(), {"p": "both"}, lambda found: None)
     assert (stream.properties()["p"], stream.properties()["q"]) == ("both", "theirs")
-
-
-def test_a_table_of_a_stream_takes_no_windows_even_while_it_is_empty(spark, table):
-    stream = _stream(spark, table)
-    with pytest.raises(WindowsChangedError, match="a stream's run created it"):
-        stream.check_takes_windows()
-    spark.sql(f"ALTER TABLE delta.`{table}` UNSET TBLPROPERTIES ('dagster-kafka-flip.streams')")
-    stream.check_takes_windows()
-    TableWriter(stream).commit(stream.no_rows(), _document(stream.anchor(), "a"))
-    with pytest.raises(WindowsChangedError, match=r"the stream 'main' wrote to it \(version 2\)"):
-        stream.check_takes_windows()
-
-
-def test_a_table_that_delta_rs_filled_is_not_new(spark, table, tmp_path):
-    deltalake.write_deltalake(table, pa.table({"id": [1, 2]}))
-    with pytest.raises(ForeignRowsError, match="rows that no stream wrote"):
-        _stream(spark, table, create=False).anchor()
-    empty = str(tmp_path / "empty")
-    deltalake.DeltaTable.create(empty, pa.schema([("id", pa.int64()), ("name", pa.string())]))
-    stream = _stream(spark, empty)
-    done = TableWriter(stream).commit(_rows(spark, 1), _document(stream.anchor(), "a"))
-    assert (done.rows, done.table_rows) == (1, 1)
-    deltalake.write_deltalake(empty, pa.table({"id": [5], "name": ["x"]}), mode="append")
-    anchor = stream.anchor()
-    assert anchor is not None
-    assert anchor.table_rows is None
-
-
-def test_rows_that_spark_does_not_count_are_unknown_and_still_foreign(spark, table):
-    spark.conf.set("spark.databricks.delta.history.metricsEnabled", "false")
-    try:
-        stream = _stream(spark, table)
-        done = TableWriter(stream).commit(_rows(spark, 1, 2), _document(stream.anchor(), "a"))
-        assert (done.rows, done.bytes, done.table_rows) == (None, None, None)
-        other = f"{table}-other"
-        _rows(spark, 7).write.format("delta").save(other)
-    finally:
-        spark.conf.unset("spark.databricks.delta.history.metricsEnabled")
-    with pytest.raises(ForeignRowsError, match="whose row count is not in the history"):
-        _stream(spark, other, create=False).anchor()
 
 
 def test_a_view_or_another_format_by_a_catalog_name_is_called_what_it_is(spark):

@@ -11,11 +11,8 @@ from dagster_kafka_flip.errors import (
     ForeignRowsError,
     PositionLostError,
     TableChangedError,
-    TableModeError,
     TableReplacedError,
-    TopicRecreatedError,
 )
-from dagster_kafka_flip.source.incident import incident_of
 from dagster_kafka_flip.source.next_step import TOPIC, set_position
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
@@ -23,10 +20,7 @@ from dagster_kafka_flip.table.anchor import find_anchor
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.delta_log import paged
 from dagster_kafka_flip.table.document import WindowsDocument
-from dagster_kafka_flip.table.history import check_between, check_shared, commits_that_count
-from dagster_kafka_flip.table.mode import Append, Scd2, Upsert
-from dagster_kafka_flip.table.target import DeltaTarget
-from dagster_kafka_flip.table.window_rows import earlier_rows
+from dagster_kafka_flip.table.history import check_between
 from tests.table.commits import append, create, document_of, foreign, own, restore, state_at
 
 
@@ -85,11 +79,6 @@ def test_the_position_is_valid_after_commits_that_leave_the_streams_rows_alone(c
     assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
 
 
-def test_an_optimize_that_carries_the_document_defines_nothing():
-    anchor = _find(create(), own(1), own(2, operation="OPTIMIZE"))
-    assert (anchor.version, anchor.state, anchor.table_version) == (1, state_at(1), 2)
-
-
 def test_only_the_needed_history_is_read():
     taken: list[int] = []
 
@@ -100,18 +89,6 @@ def test_only_the_needed_history_is_read():
 
     assert find_anchor(history(), "main", "lake.t").version == 1000
     assert taken == [1000, 999], "the commit, and the one that the look at the position rests on"
-
-
-# --- restore ------------------------------------------------------------------------------------------------------
-
-
-def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
-    with pytest.raises(PositionLostError) as error:
-        _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
-    assert str(error.value) == (
-        "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
-        "to which version. Restore the table once more, TO VERSION AS OF the version you want"
-    )
 
 
 # --- wipes --------------------------------------------------------------------------------------------------------
@@ -165,15 +142,6 @@ def test_a_wipe_before_the_streams_first_commit_is_where_its_table_begins(commit
 def test_a_replacement_with_rows_of_its_own_is_not_a_new_table(commit):
     with pytest.raises(ForeignRowsError, match=rf"rows that no stream wrote \(version 2, {commit.operation}\)"):
         _find(create(), append(1), commit)
-
-
-def test_a_tolerated_wipe_lost_an_unknown_number_of_rows_and_rows_of_others_lost_none():
-    for commits, error, lost in (
-        ([foreign(2, "TRUNCATE"), own(1), create()], TableReplacedError, None),
-        ([append(1), create()], ForeignRowsError, 0),
-    ):
-        (incident,) = find_anchor(commits, "main", "lake.t", {error}).incidents
-        assert (incident.error, incident.lost_offsets) == (error.__name__, lost)
 
 
 # --- rows of others, and a history that does not say --------------------------------------------------------------
@@ -276,21 +244,6 @@ def test_rows_removed_while_the_last_commit_was_written_are_an_error(commit, sho
     )
 
 
-@pytest.mark.parametrize("commit", HARMLESS[:-1], ids=_name)
-def test_harmless_work_while_the_last_commit_was_being_written_is_fine(commit):
-    assert _find(create(), own(1), commit, own(3, base=1)).state == state_at(3)
-
-
-@pytest.mark.parametrize("later", [0, 7, 20])
-def test_a_batch_that_continues_from_a_commit_of_an_earlier_table_is_an_error(later):
-    batch = own(4, base=3, anchor=2, after="attempt-2")
-    others = [append(5 + number) for number in range(later)]
-    with pytest.raises(TableChangedError, match=r"version 2 is another commit \(WRITE\)"):
-        _find(create(), append(1), append(2), append(3), batch, *others)
-    # The same batch in its own table.
-    assert _find(create(), append(1), own(2), append(3), batch, *others).state == state_at(4)
-
-
 def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
     history = [create(), own(1), own(2, base=1), append(4), own(5, base=1), append(6)]
     with pytest.raises(TableChangedError) as error:
@@ -388,38 +341,10 @@ def test_the_later_of_two_streams_with_equal_first_batches_is_refused_with_numbe
     assert _find(create(), append(1), _write(second)).version == 2
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "shown"),
-    [
-        (Append(), Upsert(key=("id",)), r"'other', Append\(\)\) and 2 \(the stream 'main', Upsert\(key=\['id'\]\)\)"),
-        (Scd2(key=("id",)), Append(), r"'other', Scd2\(key=\['id'\]\)\) and 2 \(the stream 'main', Append\(\)\)"),
-    ],
-)
-def test_two_streams_of_which_one_has_a_key_are_not_mixed_where_no_lock_keeps_them_apart(one, other, shown):
-    first = replace(
-        document_of(1, stream="other", base=0), mode=one, state=EnumeratorState({TopicPartition("u", 0): 1})
-    )
-    second = replace(document_of(2, base=0), mode=other)
-    # Of the later one each run finds it, and of the earlier one the next.
-    with pytest.raises(TableChangedError, match=rf"versions 1 \(the stream {shown}.*were written at once"):
-        _find(create(), _write(first), _write(second))
-    anchor = _find(create(), _write(first), _write(second), stream="other")
-    with pytest.raises(TableModeError, match="A table whose rows have a key belongs to one stream"):
-        check_shared(DeltaTarget(table="lake.t", stream="other", mode=one), anchor.other_streams, [], first.state)
-
-
 def test_a_table_that_became_one_of_windows_during_a_batch_is_reported_by_every_run():
     marked = foreign(1, "SET TBLPROPERTIES", properties='{"dagster-kafka-flip.windows":"daily"}')
     with pytest.raises(TableChangedError, match=r"version 1 wrote windows to lake\.t"):
         _find(create(), marked, own(2, base=0))
-
-
-def test_a_restore_to_a_version_undoes_what_came_since():
-    to_a_time = foreign(4, "RESTORE", version=None, timestamp="2026-01-01 00:00:00")
-    for last, undone in ((restore(4, 1), [3, 2]), (to_a_time, [])):
-        history = [last, own(3), own(2), own(1), create()]
-        counting = list(commits_that_count(history))
-        assert [commit.version for commit in history if commit not in counting] == undone
 
 
 def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_hide_one():
@@ -431,37 +356,3 @@ def test_commits_that_arrive_while_history_is_paged_through_neither_repeat_nor_h
         return found
 
     assert [commit.version for commit in paged(page, 3)] == list(range(30, -1, -1))
-
-
-# --- rows of earlier logs -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "moved", "earlier"),
-    [
-        ("a", "a", True, False),
-        ("a", "b", False, True),
-        (None, None, False, False),
-        # Brokers that are newer than the rows tell ids.
-        (None, "b", False, False),
-        (None, None, True, True),
-        (None, "b", True, True),
-        ("a", None, True, True),
-    ],
-)
-def test_rows_of_a_log_without_an_id_are_the_stream_s_until_a_run_began_elsewhere(before, now, moved, earlier):
-    split = KafkaPartitionSplit(TopicPartition("t", 0), 0, 40)
-
-    def landed(version, topic_id, **more):
-        ids = {} if topic_id is None else {"t": topic_id}
-        state = replace(state_at(version), topic_ids=ids)
-        return replace(document_of(version), state=state, splits=(split,), **more)
-
-    first = landed(1, before)
-    recreated = incident_of(TopicRecreatedError("t was recreated"), "The run went on.")
-    for ways in ({"incidents": (recreated,)}, {"reason": "by hand"}, {"overrides_start": True}):
-        last = landed(2, now, **(ways if moved else {}))
-        found = earlier_rows([_write(last), _write(first), create()], last.state)
-        assert {tp: (rows.version, rows.stop) for tp, rows in found.items()} == (
-            {split.topic_partition: (1, 40)} if earlier else {}
-        )

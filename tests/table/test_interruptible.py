@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
-from pyspark.sql import functions as f
 
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import interruptible
@@ -18,8 +16,6 @@ from dagster_kafka_flip.table.document import WindowsDocument
 from dagster_kafka_flip.table.interruptible import held
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
-from tests import landed
-from tests.processes import wait_until
 
 _PATIENCE = 60
 _DOCUMENT = WindowsDocument(
@@ -53,34 +49,6 @@ def test_the_lock_is_kept_until_an_interrupted_write_has_ended(spark, table, mon
     may_commit.set()
     with lock.acquire(timeout=_PATIENCE):
         assert spark.read.format("delta").load(table).count() == 3, "who gets the lock finds the commit"
-
-
-@pytest.mark.spark
-def test_an_interrupt_stops_the_spark_job_of_another_thread(spark, table, tmp_path, caplog):
-    spark.range(1).write.format("delta").save(table)
-    mark = tmp_path / "spark-has-a-row"
-
-    @f.udf("boolean")
-    def slow(_: int) -> bool:
-        mark.touch()
-        time.sleep(600)
-        return True
-
-    def interrupt():
-        wait_until(mark.exists, seconds=_PATIENCE)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    rows = spark.range(1, 3).where(slow("id"))
-    with pytest.raises(KeyboardInterrupt):
-        TableWriter(DeltaTable(spark, DeltaTarget(table=table))).written(
-            lambda: rows.write.format("delta").mode("append").save(table),
-            _DOCUMENT,
-            lambda since: None,
-        )
-    assert "stopping the Spark jobs" in caplog.text
-    assert "still running" not in caplog.text
-    assert landed.values(table, "id") == [0]
 
 
 def test_a_shared_resource_is_held_until_its_last_user_releases_it():

@@ -116,9 +116,6 @@ def test_a_missing_table_is_reported_without_a_spark_job(spark, tmp_path):
         next(TableLog(spark, DeltaTarget(table=str(tmp_path / "none"))).commits())
 
 
-# --- without Spark ------------------------------------------------------------------------------------------------
-
-
 def _write(table: Path, version: int, **info: object) -> Path:
     file = table / "_delta_log" / f"{version:020}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,7 @@ import time
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from dagster_kafka_flip.errors import (
-    ConcurrentIngestionError,
-    ForeignRowsError,
-    TableChangedError,
-)
+from dagster_kafka_flip.errors import ConcurrentIngestionError, ForeignRowsError, TableChangedError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import table_writer
@@ -88,6 +84,7 @@ def test_a_table_that_was_dropped_and_recreated_is_another_table(spark):
         spark.sql("DROP DATABASE position_truth CASCADE")
 
 
+@pytest.mark.nightly
 def test_if_delta_forgets_transaction_versions_the_position_stays_and_a_double_is_reported(spark, table, monkeypatch):
     forgetful = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
     stream = _stream(spark, table, properties=forgetful)

@@ -89,20 +89,6 @@ def test_an_idle_streams_position_is_committed_again_after_half_the_retention(la
     assert spark.read.format("delta").load(table).count() == 3
 
 
-@pytest.mark.kafka
-@pytest.mark.spark
-def test_the_retention_of_the_table_counts(land, spark, table):
-    land()
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 100 days')")
-    _age(table, 40)
-    assert land().is_idle
-    # Newer Delta wants the log to be kept longer than files.
-    kept = "'delta.logRetentionDuration' = 'interval 4 days', 'delta.deletedFileRetentionDuration' = 'interval 1 day'"
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({kept})")
-    _age(table, 3)
-    assert len(land().batches) == 1
-
-
 def _alter(spark, table, rounds):
     """Changes a property of a table so many times, in a commit each.
 

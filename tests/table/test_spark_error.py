@@ -10,7 +10,6 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
 
 from dagster_kafka_flip.errors import (
-    ClusterUnreachableError,
     PublishFailedError,
     RecordsRejectedError,
     WriteFailedError,
@@ -247,19 +246,6 @@ def test_a_store_that_does_not_answer_is_waited_for_and_not_in_silence(monkeypat
     with warned_of_silence(log, "reading the history of t"):
         assert told.wait(60)
     assert all(line.startswith("waiting for 0 s: reading the history of t has had no answer. Spark") for line in lines)
-
-
-def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(monkeypatch):
-    monkeypatch.setattr(interruptible, "_FIRST_WAIT_SECONDS", 0.0)
-    answers = iter([ClusterUnreachableError("no broker answered"), ClusterUnreachableError("no broker answered"), None])
-
-    def ask():
-        error = next(answers)
-        if error is not None:
-            raise error
-        return "done"
-
-    assert retried(logging.getLogger("test"), "the write to t", ask) == "done"
 
 
 @pytest.mark.parametrize(

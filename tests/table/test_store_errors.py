@@ -33,14 +33,8 @@ def _told(error, otherwise=""):
             "software.amazon.awssdk.services.s3.model.S3Exception: (Service: S3, Status Code: 400): ExpiredToken",
             "The session token of these credentials has expired",
         ),
-        (
-            "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3, 4) are not contiguous",
-            "Files of its _delta_log are gone: put them back from a backup",
-        ),
-        (
-            "java.lang.IllegalStateException: Could not find any delta files for version 4",
-            "Files of its _delta_log are gone: put them back from a backup",
-        ),
+        ("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 3, 4) are not contiguous", "Files of its _delta_log are"),
+        ("java.lang.IllegalStateException: Could not find any delta files for version 4", "Files of its _delta_log"),
         (
             "java.lang.ClassNotFoundException: org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "Spark lacks Delta's jars. Start Spark, or its Connect server, with the packages org.apache.spark:",

@@ -54,10 +54,7 @@ def test_two_processes_exclude_each_other(tmp_path):
 
 @pytest.mark.parametrize("table", ["/proc/no-table", "/dev/null/table"])
 def test_a_place_where_no_file_can_be_made_is_reported_at_once(table):
-    with (
-        pytest.raises(TableError, match=f"^the table {table} can't be locked: "),
-        store_lock(table, is_remote=False),
-    ):
+    with pytest.raises(TableError, match=f"^the table {table} can't be locked: "), store_lock(table, is_remote=False):
         pass
 
 

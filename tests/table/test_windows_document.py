@@ -64,10 +64,6 @@ def test_a_document_survives_its_text(document):
     assert WindowsDocument.from_text(document.to_text()) == document
 
 
-def test_an_empty_list_of_topics_does_not_mean_all_topics():
-    assert WindowsDocument.from_text(replace(_DOCUMENT, topics=()).to_text()) == replace(_DOCUMENT, topics=())
-
-
 @pytest.mark.parametrize(
     "text", [None, "", "{}", "no JSON", f'{{"{_MARK}": 1', f'["{_MARK}"]', f'"{_MARK}"', f'{{"other": "{_MARK}"}}']
 )
@@ -105,9 +101,6 @@ def test_a_document_with_a_part_missing_was_damaged(missing):
     del document[missing]
     with pytest.raises(DocumentVersionError, match=rf"can't be read \(KeyError: '{missing}'\): it is damaged"):
         WindowsDocument.from_text(json.dumps(document))
-
-
-# --- what they overlap with ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics: what runs record, with its SDK, and that a step of Dagster sends them to a collector."""
+"""OpenTelemetry metrics: what runs record, and that steps send them to a collector; and the fields of log lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dagster import job, json_console_logger, op
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -25,6 +26,7 @@ from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window
 from dagster_kafka_flip.telemetry import metrics
+from dagster_kafka_flip.telemetry.log_fields import log_with_fields
 from dagster_kafka_flip.telemetry.metrics import INSTRUMENTS, Metrics, RunOutcome, measured_run, measured_runs
 from tests.document_tests import ROOT, blocks
 
@@ -240,3 +242,19 @@ def test_the_dashboard_asks_for_metrics_that_there_are():
         assert set(re.findall(r"kafka_flip_\w+", expression)) <= names, expression
     rules = (MONITORING / "alerts.yaml").read_text(encoding="utf-8")
     assert set(re.findall(r"kafka_flip_\w+", rules)) <= names
+
+
+def test_dagsters_json_logger_shows_them_as_fields(capsys):
+    @op
+    def commit(context):
+        log_with_fields(context.log, "committed version %d", 3, rows=5)
+
+    @job(logger_defs={"console": json_console_logger})
+    def commits():
+        commit()
+
+    assert commits.execute_in_process(run_config={"loggers": {"console": {}}}).success
+    written = capsys.readouterr()
+    lines = [json.loads(line) for line in (written.out + written.err).splitlines() if line.startswith("{")]
+    (found,) = [line["kafka_flip"] for line in lines if "kafka_flip" in line]
+    assert found == {"rows": 5}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ from dagster import materialize
 
 from dagster_kafka_flip.assets.kafka_delta_asset import build_kafka_delta_asset
 from dagster_kafka_flip.errors import NullKeyError, TableTruncatedError
-from dagster_kafka_flip.formats.canal import CanalFormat
 from dagster_kafka_flip.formats.debezium import DebeziumFormat
 from dagster_kafka_flip.formats.ogg import OggFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.commit import MergedRows
-from dagster_kafka_flip.table.mode import Append, Upsert
+from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
@@ -94,25 +92,6 @@ def test_offsets_order_changes_and_log_positions_do_not(kafka, follow, topic, ta
         follow(value_format=form, key_format=None)
 
 
-def test_events_without_a_row_are_counted_and_reported(kafka, follow, topic, table, caplog):
-    events = [{"ts_ms": 5}, {"ts_ms": 6}, {"before": None, "after": None, "op": "m", "message": {"prefix": "a"}}]
-    kafka.create(topic)
-    kafka.produce(topic, [change("c", 1, "a"), *((None, text(event)) for event in events)])
-    form = {"value_format": DebeziumFormat("id INT, name STRING"), "key_format": None}
-    with caplog.at_level(logging.INFO):
-        first = follow(**form)
-    assert (first.records, first.events_without_row, landed.count(table)) == (4, 3, 1)
-    assert "records without a row, which were counted and not landed: 2 heartbeat, 1 message" in caplog.text
-
-    kafka.produce(topic, [(None, text(events[0]))])
-    caplog.clear()
-    with caplog.at_level(logging.INFO):
-        alone = follow(**form)
-    assert (alone.merged, alone.events_without_row) == (MergedRows(0, 0, 0, 0), 1), "the position moves"
-    assert "the schema does not seem to match" not in caplog.text
-    assert follow(**form).is_idle
-
-
 def test_a_truncate_ends_a_run_that_follows_keys_unless_it_is_left_out(kafka, follow, topic, table):
     truncate = text({"before": None, "after": None, "op": "t", "source": {}})
     kafka.create(topic)
@@ -125,27 +104,6 @@ def test_a_truncate_ends_a_run_that_follows_keys_unless_it_is_left_out(kafka, fo
     assert landed.values(f"{table}-changes", "kafka_op") == ["insert", "insert", "truncate"]
     skipped = follow(value_format=DebeziumFormat("id INT, name STRING", on_truncate="skip"), key_format=None)
     assert (skipped.events_without_row, landed.rows(table, "id")) == (1, [(1,), (2,)])
-
-
-def test_rows_of_one_record_follow_their_keys(kafka, follow, topic, table):
-    def record(kind, data, old=None):
-        rows = [{"id": str(number), "name": name} for number, name in data]
-        return None, text({"type": kind, "data": rows, "old": old, "isDdl": False, "database": "shop", "table": "a"})
-
-    kafka.create(topic)
-    kafka.produce(topic, [record("INSERT", [(1, "a"), (2, "b"), (3, "c")])])
-    form = {"value_format": CanalFormat("id INT NOT NULL, name STRING"), "key_format": None}
-    with_topic = {"table": f"{table}-topic", "mode": Upsert(key=("kafka_topic", "id"))}
-    assert follow(**form).rows == follow(target=with_topic, **form).rows == 3
-    # Each key is one higher: the highest changes first.
-    kafka.produce(topic, [record("UPDATE", [(4, "c"), (3, "b"), (2, "a")], [{"id": "3"}, {"id": "2"}, {"id": "1"}])])
-    kafka.produce(topic, [record("DELETE", [(4, "c")]), (None, text({"type": "ALTER", "isDdl": True}))])
-    second = follow(**form)
-    assert (second.records, second.events_without_row) == (3, 1)
-    follow(target=with_topic, **form)
-    for rows in (table, with_topic["table"]):
-        assert landed.rows(rows, "id", "name") == [(2, "a"), (3, "b")]
-    assert follow(target={"table": f"{table}-changes", "mode": Append()}, **form).rows == 7
 
 
 def test_an_asset_reports_events_without_a_row_and_describes_the_columns(kafka, topic, table, resources, instance):

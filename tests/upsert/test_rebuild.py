@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from click.testing import CliRunner
 
@@ -171,6 +169,7 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b"), (7, "first load")]
 
 
+@pytest.mark.nightly
 def test_what_compaction_may_have_removed_is_not_built_again(kafka, connection, follow, spark, topic, table):
     kafka.create(topic, cleanup_policy="compact")
     kafka.produce(topic, [change(1, "a"), change(1, "b")])
@@ -228,6 +227,7 @@ def test_a_staging_table_is_for_one_table(kafka, follow, build, topic, table, mo
     assert landed.rows(other["of"], "id", "name") == [(2, "b")]
 
 
+@pytest.mark.nightly
 def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     kafka, follow, build, spark, topic, table, monkeypatch
 ):
@@ -252,25 +252,6 @@ def test_what_others_do_before_the_rows_are_replaced_is_looked_at_too(
     after(f"UPDATE delta.`{table}` SET name = 'x' WHERE id = 2")
     assert build(f"{table}-staging").version == landed.version(table)
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b")]
-
-
-@pytest.mark.nightly
-def test_topic_partitions_that_runs_align_by_time_are_read_to_the_end(kafka, follow, build, topic, table):
-    source = KafkaSource(topics=(topic,), max_drift=timedelta(hours=1))
-    kafka.create(topic, partitions=2)
-    for number in range(3):
-        for partition in range(2):
-            # One of them ends a day before the other.
-            time = 1_700_000_000_000 + (1 + 24 * partition) * number * 3_600_000
-            record = change(10 * partition + number, "a")
-            kafka.produce(topic, [record], partition=partition, timestamp=time)
-    first = follow(source=source)
-    assert first.records == 4
-    assert follow(source=source).records == 2
-    assert build(f"{table}-staging", source=source).rows == 6
-    kafka.produce(topic, [change(1, "b")])
-    # What runs have reached does not go back.
-    assert follow(source=source).known.state.watermark >= first.known.state.watermark
 
 
 @pytest.mark.nightly

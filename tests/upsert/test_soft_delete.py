@@ -6,12 +6,7 @@ import json
 
 import pytest
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    KeyOrderUnknownError,
-    TableModeError,
-    UnavailableValueError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, KeyOrderUnknownError, TableModeError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns
@@ -85,6 +80,7 @@ def gone(records):
 BY_RANK = {"value_format": JsonFormat(schema="id BIGINT, rank INT, name STRING"), "transform": gone, "target": ORDERED}
 
 
+@pytest.mark.nightly
 def test_a_column_orders_the_changes_of_a_key_across_topic_partitions(kafka, follow, topic, table):
     columns = ("id", "rank", "name", "kafka_deleted", "kafka_partition")
     kafka.create(topic, partitions=2)

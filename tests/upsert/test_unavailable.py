@@ -13,7 +13,7 @@ from dagster_kafka_flip.errors import ConfigurationError, UnavailableValueError
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
-from dagster_kafka_flip.table.mode import Scd2, Upsert
+from dagster_kafka_flip.table.mode import Upsert
 from tests import landed
 from tests.upsert.conftest import change
 
@@ -90,19 +90,6 @@ def test_a_value_that_was_left_out_is_the_one_of_the_nearest_earlier_change_or_o
     assert landed_rows(table) == before
 
 
-def test_what_others_change_before_the_merge_is_what_a_value_that_was_left_out_is(
-    kafka, follow, spark, topic, table, around_the_merge
-):
-    options = {**OPTIONS, "target": {"mode": Scd2(key=("id",))}}
-    kafka.create(topic)
-    kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
-    follow(**options)
-    kafka.produce(topic, [row(2, "b1")])
-    around_the_merge(before=lambda: spark.sql(f"UPDATE delta.`{table}` SET bio = concat(bio, '!')"))
-    follow(**options)
-    assert landed.rows(table, "id", "name", "bio", where="is_current") == [(1, "a", "one!"), (2, "b1", "two!")]
-
-
 def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one")])
@@ -126,6 +113,7 @@ def test_an_unknown_unchanged_value_ends_the_run_and_nothing_is_written(kafka, f
     assert landed_rows(table) == expected((3, "c", "three"), (9, "sent again", "one"))
 
 
+@pytest.mark.nightly
 def test_a_dot_in_a_name_is_part_of_the_name_and_its_case_is_not(kafka, follow, topic, table):
     def dotted(records):
         from pyspark.sql import functions as f
@@ -147,6 +135,7 @@ def test_a_dot_in_a_name_is_part_of_the_name_and_its_case_is_not(kafka, follow, 
     assert landed.rows(table, '"its.id"', "name", '"its.bio"') == [(1, "d", "one")]
 
 
+@pytest.mark.nightly
 def test_a_null_in_the_table_is_not_the_value_that_was_left_out(kafka, follow, topic, table):
     kafka.create(topic)
     kafka.produce(topic, [row(1, "a", "one"), row(2, "b", "two")])
@@ -177,10 +166,7 @@ def test_a_transform_that_loses_what_was_left_out_is_refused(kafka, follow, topi
             transform=lambda records: reported(records).withColumnsRenamed({"bio": "life", "tags": "marks"}),
         )
     with pytest.raises(ConfigurationError, match=r"kafka_unavailable must be an ARRAY<STRING>, .* makes it STRING"):
-        follow(
-            value_format=VALUE,
-            transform=lambda rows: reported(rows).withColumn("kafka_unavailable", f.lit("bio")),
-        )
+        follow(value_format=VALUE, transform=lambda rows: reported(rows).withColumn("kafka_unavailable", f.lit("bio")))
     assert landed_rows(table) == expected((1, "a", "one"))
 
 
@@ -214,6 +200,7 @@ def _records(steps, rows, counter):
             yield from [change(number), change(number), row(other, *rows[other], before=number)]
 
 
+@pytest.mark.nightly
 @settings(
     max_examples=1,
     derandomize=True,

@@ -77,6 +77,7 @@ def test_a_run_reports_its_changes_and_the_checks_find_changes_by_others(
     assert passed["no_gap"][0]
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_the_checks_of_a_history_look_at_current_rows_and_at_overlaps(kafka, spark, instance, resources, topic, table):

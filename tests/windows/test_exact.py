@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 
 import pytest
@@ -40,50 +39,6 @@ def expected(log, windows, partition=0):
         for window in windows
         if window.start_ms <= time < window.stop_ms
     )
-
-
-def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, rewrite, rows, topic):
-    kafka.create(topic, partitions=2)
-    chance = random.Random(7)
-    logs = {}
-    for partition in range(2):
-        times = [START + minute * 60_000 for minute in range(0, 300, 11)]
-        # None is behind one that is an hour later or more.
-        logs[partition] = write(sorted(times, key=lambda time: time + chance.randrange(HOUR)), partition)
-    windows = hours(0, 5)
-    brute_force = sorted(expected(logs[0], windows, 0) + expected(logs[1], windows, 1))
-    [result] = rewrite(windows)
-    assert rows() == brute_force
-    assert result.rows == {key: sum(row[0] == key for row in brute_force) for key in {row[0] for row in brute_force}}
-    assert result.observed.windows is not None
-    assert (result.observed.windows.stragglers, result.observed.windows.timeless) == (0, 0)
-    late = sum(
-        any(offset > other and window.stop_ms <= later for later, other in log)
-        for log in logs.values()
-        for time, offset in log
-        for window in windows
-        if window.start_ms <= time < window.stop_ms
-    )
-    assert sum(result.observed.windows.late.values()) == late > 0
-
-
-def test_selections_with_gaps_are_a_commit_for_each_stretch(kafka, write, rewrite, rows, topic):
-    kafka.create(topic)
-    log = write([START + minute * 60_000 for minute in range(0, 480, 20)])
-    windows = [*hours(0, 2), *hours(4, 5)]
-    results = rewrite(windows)
-    assert [len(result.plan.windows) for result in results] == [2, 1]
-    assert rows() == expected(log, windows)
-
-
-def test_records_without_a_time_are_counted_where_they_are_in_no_window(kafka, write, rewrite, rows, topic):
-    kafka.create(topic)
-    # Kafka's "no timestamp" is -1. A look-up by time passes over such records, at a log's start as elsewhere.
-    log = write([-1, -1, START + 1, -1, START + HOUR])
-    [result] = rewrite(hours(0, 2))
-    assert rows() == expected(log, hours(0, 2))
-    assert result.observed.windows is not None
-    assert (result.observed.windows.timeless, result.stragglers) == (3, 3)
 
 
 def test_rows_are_found_again_whatever_the_key_and_the_words_that_the_session_reserves(

@@ -40,10 +40,7 @@ def test_what_compaction_took_stays_in_the_table_also_when_the_topic_is_no_longe
     def of(name, **options):
         return {"target": DeltaTarget(table=f"{table}-{name}"), **options}
 
-    ways = {
-        "by time": of("time"),
-        "repair": of("stream", rules=Windows(repair=True)),
-    }
+    ways = {"by time": of("time"), "repair": of("stream", rules=Windows(repair=True))}
     stream = ways["repair"]["target"]
     ingest(KafkaSource(topics=(topic,)), stream, spark=spark_of, connection=connection, value_format=StringFormat())
     rewrite(hours(0, 1), **ways["by time"])

@@ -246,6 +246,7 @@ def set_back(spark, table, connection, topic):
     return run
 
 
+@pytest.mark.nightly
 def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_plan(
     write, append, rewrite, offsets, spark, table, monkeypatch, set_back
 ):
@@ -267,6 +268,7 @@ def test_a_restore_or_a_moved_position_between_plan_and_rewrite_leads_to_a_new_p
         assert offsets() == all_offsets(5), number
 
 
+@pytest.mark.nightly
 def test_a_restore_while_a_repair_is_written_is_reported_by_this_run_and_every_later_one(
     write, append, rewrite, offsets, spark, table, monkeypatch
 ):

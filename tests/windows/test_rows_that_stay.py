@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     SchemaMismatchError,
     TopicNotFoundError,
     TopicRecreatedError,
-    WindowBeyondRetentionError,
     WindowsChangedError,
 )
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
@@ -64,6 +63,7 @@ def only_b(rewrite, table, **options):
     return result
 
 
+@pytest.mark.nightly
 def test_rows_of_a_topic_that_is_gone_or_taken_out_stay(kafka, write, rewrite, counts, spark, topic, tmp_path, caplog):
     names = (f"{topic}-a", f"{topic}-b")
     for name in names:
@@ -150,6 +150,7 @@ def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, r
     assert len(rows()) == 4
 
 
+@pytest.mark.nightly
 def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, counts, spark, table, topic):
     from pyspark.sql import functions as f
 
@@ -181,21 +182,6 @@ def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, co
             transform=lambda records: records.withColumn("kafka_topic", f.upper("kafka_topic")),
         )
     assert sum(counts(other).values()) == 8
-
-
-@pytest.mark.nightly
-def test_a_window_of_a_compacted_topic_is_landed_again_only_if_that_is_tolerated(kafka, write, rewrite, rows, topic):
-    write(topic, cleanup_policy="compact")
-    rewrite(hours(0, 1))
-    # What the table does not have yet can't be lost by it.
-    rewrite(hours(1, 2))
-    with pytest.raises(
-        WindowBeyondRetentionError, match=r"the topic \S+ is compacted \(cleanup.policy\), and the table"
-    ):
-        rewrite(hours(0, 2))
-    assert len(rows()) == 4
-    [result] = rewrite(hours(0, 2), tolerate=(WindowBeyondRetentionError,))
-    assert [incident.error for incident in result.plan.incidents] == ["WindowBeyondRetentionError"]
 
 
 @pytest.mark.nightly
@@ -238,6 +224,7 @@ def test_a_repair_leaves_rows_of_an_earlier_topic_alone(kafka, rewrite, connecti
     assert counts(table) == {"a0": 14}
 
 
+@pytest.mark.nightly
 def test_a_stream_and_windows_in_one_table_are_found_out(
     write, rewrite, rows, connection, spark, spark_of, table, topic, monkeypatch
 ):

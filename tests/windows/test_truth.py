@@ -17,11 +17,9 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.ingestion.ingest import ingest
-from dagster_kafka_flip.ingestion.observation import BatchObservation
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.window import Window, Windows
-from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.target import DeltaTarget
 from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests import landed
@@ -42,31 +40,6 @@ def recent(key="recent", hours_ago=2):
     """A window of an hour that is over for long enough."""
     now = time.time_ns() // 1_000_000
     return Window(key, now - (hours_ago + 1) * HOUR, now - hours_ago * HOUR)
-
-
-def transactions(kafka, topic, written, partition=0):
-    """Transactions that are committed one after the other: of each, the times of its records and their value."""
-    producer = kafka.producer(**{"transactional.id": topic})
-    producer.init_transactions(30)
-    for times, value in written:
-        producer.begin_transaction()
-        for ms in times:
-            producer.produce(topic, value, partition=partition, timestamp=ms)
-        producer.flush(30)
-        before = kafka.end_offset(topic, partition)
-        producer.commit_transaction(30)
-        deadline = time.monotonic() + 30
-        while kafka.end_offset(topic, partition) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
-
-
-def test_old_records_in_transactions_are_found_behind_a_marker_of_today(kafka, rewrite, rows, topic):
-    kafka.create(topic)
-    times = [START + minute * 60_000 for minute in (5, 25)]
-    transactions(kafka, topic, [(times, "one"), (times, "two")])
-    # Kafka finds the first transaction's marker, dated today, as the first "record" after the hour.
-    rewrite(hours(0, 1))
-    assert values(rows()) == ["one", "one", "two", "two"]
 
 
 def test_an_open_transaction_makes_a_window_incomplete_only_if_it_reaches_into_it(kafka, rewrite, rows, topic):
@@ -233,11 +206,10 @@ def test_a_table_is_not_mixed_with_other_windows_or_with_a_stream(
     [
         # Names that have to be quoted, and other names in the log than in the table.
         ("the window's key", {"properties": {"delta.columnMapping.mode": "name"}}),
-        ("kafka_window", {"cluster_by": ("kafka_window",)}),
         # No file tells its rows.
         ("kafka_window", {"partition_by": ("kafka_topic",), "properties": {"delta.dataSkippingNumIndexedCols": "0"}}),
     ],
-    ids=["column mapping", "clustered", "no statistics"],
+    ids=["column mapping", "no statistics"],
 )
 def test_the_rows_of_each_window_are_reported_however_the_table_is_laid_out(
     kafka, rewrite, topic, table, column, layout
@@ -253,33 +225,3 @@ def test_the_rows_of_each_window_are_reported_however_the_table_is_laid_out(
         assert [result.rows_of(window) for window in result.plan.windows] == [3, 0, 1]
         assert result.committed is not None
         assert result.committed.rows == 4
-
-
-def test_whatever_fails_behind_the_commit_of_a_window_the_run_reports_it(kafka, rewrite, rows, topic, monkeypatch):
-    kafka.create(topic)
-    kafka.produce(topic, [(None, "x")], timestamp=START)
-    kafka.produce(topic, [(None, "later")], timestamp=START + 9 * HOUR)
-    original = WindowedTable.rewrite
-
-    def rewritten(self, *given):
-        done = original(self, *given)
-
-        def fail(*_, **__):
-            raise RuntimeError("Spark is gone")
-
-        for kind, name in (
-            (DeltaTable, "rows"),
-            (DeltaTable, "location"),
-            (DeltaTable, "name_in_catalog"),
-            (BatchObservation, "get"),
-        ):
-            monkeypatch.setattr(kind, name, fail)
-        return done
-
-    monkeypatch.setattr(WindowedTable, "rewrite", rewritten)
-    [result] = rewrite(hours(0, 2))
-    assert result.committed is not None
-    assert (result.rows, result.observed.records, result.stragglers) == (None, None, None)
-    assert result.observed.unknown == "Spark's count of them can't be read: RuntimeError: Spark is gone"
-    monkeypatch.undo()
-    assert len(rows()) == 1

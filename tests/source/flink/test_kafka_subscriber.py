@@ -8,9 +8,7 @@ import pytest
 
 from dagster_kafka_flip.errors import TopicNotFoundError
 from dagster_kafka_flip.source.split import TopicPartition
-from dagster_kafka_flip.source.subscription import (
-    Subscription,
-)
+from dagster_kafka_flip.source.subscription import Subscription
 
 pytestmark = pytest.mark.kafka
 
