@@ -1,8 +1,8 @@
 # make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
 # make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
-# make test    the tests, on a real broker and real Spark, in a quarter of an hour on two idle cores
-# make test-nightly  what takes minutes or needs third-party servers: a browser, a Spark cluster, three brokers, S3, Debezium with its databases
+# make test    from lint to browser, in 20 minutes on two idle cores
+# make test-nightly  what takes minutes or needs third-party servers: a Spark cluster, three brokers, S3, Debezium with its databases
 # make check   lint, types and unit tests, in about a minute
 # make format  formats the code
 # make library builds the Java library that the package carries, after a change of java/
@@ -74,6 +74,7 @@ check: $(VENV)/.ready-test
 unit: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(UNIT)"
 
+# Lint and types are among the tests: tests/test_lint.py runs `make lint`.
 test: $(VENV)/.ready-test
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -m "not nightly"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings what the Makefile's targets need: Java, Python with venv, the virtual environment, and for the nightly tests a
-# browser, PostgreSQL and MariaDB.
+# Brings what the Makefile's targets need: Java, Python with venv, the virtual environment, for the tests a browser, and
+# for the nightly ones PostgreSQL and MariaDB too.
 #
 #   scripts/bootstrap.sh demo|test|nightly VENV
 #
@@ -71,19 +71,19 @@ fi
 
 install_servers_and_browser() {
   command -v chromium >/dev/null || install_debian "chromium fonts-dejavu-core" "Chromium, for the browser tests,"
-  # Debian has the server's programs in a folder of their own for each version.
-  PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
-    install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
-  PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
-    install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  if [ "$purpose" = nightly ]; then
+    # Debian has the server's programs in a folder of their own for each version.
+    PATH="$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)" command -v initdb >/dev/null ||
+      install_debian postgresql "PostgreSQL, for the tests with Debezium and Airflow,"
+    PATH="$PATH:/usr/sbin" command -v mariadbd >/dev/null ||
+      install_debian mariadb-server "MariaDB, for the tests with Debezium,"
+  fi
 }
 
 extras=example
 beside=""
 if [ "$purpose" != demo ]; then
   extras=dev
-fi
-if [ "$purpose" = nightly ]; then
   # Both wait for a network, each for its own.
   install_servers_and_browser & beside=$!
 fi

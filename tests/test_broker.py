@@ -113,7 +113,6 @@ def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Pat
     assert not LocalBroker(tmp_path).stop()
 
 
-@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_broker_that_does_not_start_shows_its_log(tmp_path: Path):
     broker = LocalBroker(tmp_path, properties={"metric.reporters": "no.such.Reporter"})

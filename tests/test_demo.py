@@ -45,7 +45,6 @@ def finish(demo: subprocess.Popen[str], *, code: int) -> str:
     return output
 
 
-@pytest.mark.nightly
 def test_the_tables_equal_the_topic_and_no_process_or_file_is_left(tmp_path: Path):
     folder = tmp_path / "demo"
     demo = start(folder)

@@ -119,7 +119,6 @@ def lake(kafka, instance, resources, topic, table):
     return Lake()
 
 
-@pytest.mark.nightly
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_a_table_of_windows_has_no_position(kafka, instance, resources, topic, table):

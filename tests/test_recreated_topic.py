@@ -108,7 +108,6 @@ def test_a_topic_recreated_while_a_run_reads_stops_it_and_the_printed_way_out_la
     )
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("partitions", [1, 0], ids=["with fewer topic partitions", "not at all"])
 def test_a_topic_that_lacks_planned_topic_partitions_when_it_is_read_is_reported_and_nothing_is_written(
     kafka, connection, spark_of, topic, table, partitions

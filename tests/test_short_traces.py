@@ -78,7 +78,6 @@ def test_other_exceptions_are_left_alone():
     assert any("in deep" in line for line in _lines(KeyError("amount")))
 
 
-@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_local_session_leaves_a_servers_address_alone_and_prints_no_java_stack_traces():

@@ -167,7 +167,6 @@ def _loaded(code: Path, *known: str) -> tuple[set[str], str]:
     return set(keys), load_data
 
 
-@pytest.mark.nightly
 @pytest.mark.kafka
 def test_a_topic_that_comes_up_while_runs_go_on_does_not_change_their_definitions(kafka, broker, topic, tmp_path):
     kafka.create(f"{topic}-a")

@@ -99,7 +99,6 @@ def test_a_network_that_is_cut_while_spark_reads_and_heals_costs_no_record(
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
 
 
-@pytest.mark.nightly
 def test_a_reader_that_is_cut_off_while_planning_is_not_is_reported_with_the_brokers_addresses(
     distant, connection, source, spark_of, table
 ):

@@ -31,7 +31,7 @@ from tests.kafka_topic import Kafka
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 
 class _Truncating:
@@ -136,6 +136,7 @@ def test_one_start_leads_past_retention_and_every_kind_of_truncation(truncating,
     assert _rows(table) == sorted(expected)
 
 
+@pytest.mark.nightly
 def test_a_log_that_is_truncated_and_written_again_between_plan_and_read_lands_once_as_the_messages_say(
     truncating, kafka, run, spark, topic, table
 ):

@@ -235,7 +235,6 @@ def test_a_column_that_is_added_registers_the_next_schema_and_an_incompatible_on
     assert len(client.get_versions(f"{topic}-value")) == 2
 
 
-@pytest.mark.nightly
 def test_a_version_in_part_goes_on_with_its_schema_though_there_is_a_later_one(published, registry, client, topic):
     fields = [{"name": "id", "type": "int"}, {"name": "v", "type": ["null", "string"], "default": None}]
     subject = f"{topic}-shop.Order"

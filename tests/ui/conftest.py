@@ -85,7 +85,7 @@ def browser() -> Generator[Browser]:
     # A page's own default timeout is none of theirs.
     expect.set_options(timeout=_PAGE_MILLISECONDS)
     executable = shutil.which("chromium")
-    assert executable, "the browser tests need Debian's package chromium; `make test-nightly` installs it where it can"
+    assert executable, "the browser tests need Debian's package chromium; `make test` installs it where it can"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=_CHROMIUM_FLAGS)
         yield browser

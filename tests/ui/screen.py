@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 # What is shared is set up by whichever test comes first; how long that takes depends on what else the machine does.
-MARKS = [pytest.mark.ui, pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(1200)]
+MARKS = [pytest.mark.ui, pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 # Where `make screenshots` wants pictures of the pages.
 _SCREENSHOTS = os.environ.get("SCREENSHOTS")

@@ -97,7 +97,6 @@ def _replaces_the_current_row(spark, table):
     last.withColumns(changed).withColumn("valid_to", f.lit(None).cast("timestamp")).writeTo(f"delta.`{table}`").append()
 
 
-@pytest.mark.nightly
 def test_a_row_that_others_begin_during_the_merge_of_a_history_is_ended_by_it(
     kafka, follow, spark, topic, table, monkeypatch, tmp_path
 ):

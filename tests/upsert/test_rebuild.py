@@ -169,7 +169,6 @@ def test_a_table_that_would_lose_rows_is_not_built_again(kafka, connection, foll
     assert landed.rows(table, "id", "name") == [(1, "a"), (2, "b"), (7, "first load")]
 
 
-@pytest.mark.nightly
 def test_what_compaction_may_have_removed_is_not_built_again(kafka, connection, follow, spark, topic, table):
     kafka.create(topic, cleanup_policy="compact")
     kafka.produce(topic, [change(1, "a"), change(1, "b")])

@@ -67,7 +67,6 @@ def test_a_batch_without_a_record_is_known_to_have_none(kafka, follow, topic, ad
     assert batch.observed == Observed(records=0, bytes=0, rejected=0)
 
 
-@pytest.mark.nightly
 def test_a_batch_is_read_once_and_counted_and_rewrites_no_file(kafka, follow, topic, table, tmp_path):
     def counted(records):
         def note(batches):
@@ -315,7 +314,6 @@ def test_new_columns_are_added_and_what_others_added_is_kept(kafka, follow, spar
     assert landed.rows(table, "id", "name", "note", "age") == [(1, "c", "kept", 7), (2, "b", "kept", None)]
 
 
-@pytest.mark.nightly
 def test_structs_have_the_table_s_fields_in_its_order_and_a_null_stays_one_as_in_an_append(
     kafka, follow, spark, topic, table
 ):

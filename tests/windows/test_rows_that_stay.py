@@ -150,7 +150,6 @@ def test_without_a_column_that_distinguishes_topics_nothing_is_replaced(write, r
     assert len(rows()) == 4
 
 
-@pytest.mark.nightly
 def test_a_transforms_changes_to_the_columns_that_locate_rows(write, rewrite, counts, spark, table, topic):
     from pyspark.sql import functions as f
 
