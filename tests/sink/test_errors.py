@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
 from dagster_kafka_flip.errors import (
@@ -33,6 +34,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.serializers import JsonSerializer, RawSerializer
+from tests.kafka_topic import QUIET
 from tests.sink.conftest import FEED
 
 
