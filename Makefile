@@ -97,7 +97,7 @@ test-airflow: $(VENV)/.ready-nightly
 	$(BIN)/python -m pytest --timeout 3600 tests/airflow/standalone.py
 
 test-brokers: $(VENV)/.ready-test
-	$(BIN)/python -m pytest tests/brokers/matrix.py
+	$(BIN)/python -m pytest -o faulthandler_timeout=3600 tests/brokers/matrix.py
 
 test-yarn: $(VENV)/.ready-test
 	$(BIN)/python -m pytest tests/cluster/on_yarn.py
