@@ -177,7 +177,8 @@ _KEY = "_dagster_kafka_flip_change_key"
 
 
 def change_columns(columns: KafkaColumns) -> ChangeColumns:
-    return ChangeColumns(*map(columns.name, ChangeColumns._fields))
+    fields: Any = ChangeColumns._fields
+    return ChangeColumns(*map(columns.name, fields))
 
 
 def with_tombstones(records: DataFrame) -> DataFrame:

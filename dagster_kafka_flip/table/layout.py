@@ -93,8 +93,8 @@ def without_changed_texts(
     rows: DataFrame, table: StructType, partition_columns: Callable[[], Collection[str]]
 ) -> DataFrame:
     """Their query fails on a row with a text of which Delta would store another value."""
-    where = place(*_PLACE) if {*_PLACE}.issubset(rows.columns) else f.lit("a record")
     for name in partition_texts(rows.columns, table, partition_columns):
+        where = place(*_PLACE) if {*_PLACE}.issubset(rows.columns) else f.lit("a record")
         rows = unskippable(rows, unless(changed_in_partitions(f.col(quoted(name))), CHANGED_PARTITION, where))
     return rows
 
