@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressError
 from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
-from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS, known_of
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.known_position import KnownPosition
 
@@ -72,7 +72,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
     """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none."""
     try:
         for extra in _extras(asset):
-            if extra.get(SINK) == prefix and (progress := _progress(extra.get(SINK_PROGRESS))):
+            if extra.get(SINK) == prefix and (progress := known_of(extra.get(SINK_PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
         raise SinkProgressError(
@@ -82,14 +82,6 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
             outcome="Nothing was published",
         ) from error
     return {}
-
-
-def _progress(value: Any) -> dict[int, tuple[int, int]]:
-    try:
-        return {int(lane): (int(progress["version"]), int(progress["rows"])) for lane, progress in value.items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # Somebody else's event, with the same name.
-        return {}
 
 
 def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:

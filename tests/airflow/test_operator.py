@@ -42,7 +42,6 @@ from dagster_kafka_flip.airflow import (
     topic_asset,
 )
 from dagster_kafka_flip.airflow.asset_uris import is_table_asset, is_topic_asset
-from dagster_kafka_flip.airflow.event_extra import _progress
 from dagster_kafka_flip.airflow.given import rendered_letters, rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
@@ -52,7 +51,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     TopicRecreatedError,
 )
-from dagster_kafka_flip.sink.result import PublishResult
+from dagster_kafka_flip.sink.result import PublishResult, known_of
 from tests.document_tests import ROOT
 
 if TYPE_CHECKING:
@@ -158,9 +157,9 @@ def test_an_event_reports_the_rows_that_were_left_out():
 
 
 def test_foreign_progress_in_an_event_is_none():
-    assert _progress({"0": {"version": 7, "rows": 2}}) == {0: (7, 2)}
+    assert known_of({"0": {"version": 7, "rows": 2}}) == {0: (7, 2)}
     for foreign in (None, "7", 7, [], {"0": 7}, {"0": {"version": 7}}, {"a": {"version": 7, "rows": 0}}):
-        assert _progress(foreign) == {}
+        assert known_of(foreign) == {}
 
 
 @pytest.mark.parametrize(

@@ -443,7 +443,7 @@ def test_a_topic_is_compared_with_its_table_in_the_schema_of_the_last_run(publis
     published.sql("INSERT INTO {t} VALUES (4, 'd', 1)")
     published.run()
     unknown, numbers = compared(published)
-    assert unknown[0].startswith("the last records of 2 keys are not of the last run's schema, ")
+    assert unknown[0].startswith("2 keys whose last record is not of the last run's schema, ")
     assert numbers == (2, 0, 0, 0)
     published.sql("UPDATE {t} SET w = 2")
     published.run()
