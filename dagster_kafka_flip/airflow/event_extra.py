@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import InletEventsAccessors
 
 from dagster_kafka_flip.errors import SinkProgressUnknownError
 from dagster_kafka_flip.ingestion.facts import CHECKPOINT, POSITION
-from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS, known_of
 from dagster_kafka_flip.source.instants import instant
 from dagster_kafka_flip.table.known_position import KnownPosition
 
@@ -73,7 +73,7 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
     """What the newest run of a sink reached, by lane, in the events of its topic; empty if there is none."""
     try:
         for extra in _extras(asset):
-            if extra.get(SINK) == prefix and (progress := _progress(extra.get(SINK_PROGRESS))):
+            if extra.get(SINK) == prefix and (progress := known_of(extra.get(SINK_PROGRESS))):
                 return progress
     except AirflowRuntimeError as error:
         raise SinkProgressUnknownError(
@@ -88,14 +88,6 @@ def last_progress(asset: Asset, prefix: str) -> dict[int, tuple[int, int]]:
 def is_reported(progress: Iterable[Progress], known: Mapping[int, tuple[int, int]]) -> bool:
     """Whether the newest run that has an event reached the progress: a try that died after its commit has none."""
     return all(lane.at <= known.get(lane.lane, (lane.origin.before, 0)) for lane in progress)
-
-
-def _progress(value: Any) -> dict[int, tuple[int, int]]:
-    try:
-        return {int(lane): (int(progress["version"]), int(progress["rows"])) for lane, progress in value.items()}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # Somebody else's event, with the same name.
-        return {}
 
 
 def _extras(asset: Asset) -> Iterator[Mapping[str, Any]]:

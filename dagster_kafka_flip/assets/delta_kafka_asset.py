@@ -27,7 +27,7 @@ from dagster_kafka_flip.settings.arguments import check_arguments, check_options
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.publish import publish
-from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS
+from dagster_kafka_flip.sink.result import SINK, SINK_PROGRESS, known_of
 from dagster_kafka_flip.source.plan import Limits
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     )
     again_too = {} if again is None else {"kafka/published_again": True}
     metadata = shown({**result.metadata, **again_too})
-    if known and known == _lanes(result.known_json):
+    if known and known == result.known:
         yield AssetObservation(context.asset_key, description="Nothing new.", metadata=metadata)
     else:
         yield MaterializeResult(
@@ -284,12 +284,8 @@ def _known(instance: DagsterInstance, key: AssetKey, prefix: str) -> dict[int, t
         recorded = {} if record.asset_materialization is None else record.asset_materialization.metadata
         progress, sink = recorded.get(SINK_PROGRESS), recorded.get(SINK)
         if isinstance(progress, JsonMetadataValue) and sink is not None and sink.value == prefix:
-            return _lanes(progress.data)
+            return known_of(progress.data)
     return {}
-
-
-def _lanes(progress: Any) -> dict[int, tuple[int, int]]:
-    return {int(lane): (reached["version"], reached["rows"]) for lane, reached in progress.items()}
 
 
 def _data_version(result: PublishResult, sink: KafkaSink, again: tuple[int, int] | None) -> DataVersion:

@@ -19,9 +19,9 @@ from dagster_kafka_flip.ingestion.observation import BatchObservation, WholeBatc
 from dagster_kafka_flip.ingestion.progress import ReadProgress, read_watched
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.reader.window_filter import CARRIED, LOG_FIELDS, WINDOW, WindowFilter, check_free, event_time
-from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.interruptible import write_tag
 from dagster_kafka_flip.table.mode import Append

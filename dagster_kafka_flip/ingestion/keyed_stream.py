@@ -16,7 +16,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.formats.changelog import DELETE
 from dagster_kafka_flip.formats.decode import OP
 from dagster_kafka_flip.formats.raw import RawFormat
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import first_few, first_of
 from dagster_kafka_flip.source.identity import is_same_log
 from dagster_kafka_flip.table.changes import ChangeColumns, same_key

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.formats.fields import of_values_and_keys
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.table.spark_error import error_summary
 
 if TYPE_CHECKING:

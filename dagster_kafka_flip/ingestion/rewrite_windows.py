@@ -31,9 +31,9 @@ from dagster_kafka_flip.ingestion.result import WindowsResult
 from dagster_kafka_flip.ingestion.rows_to_replace import ReplacedRows, RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSpec, nothing_written, start_spark
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated, tolerated_errors
-from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants

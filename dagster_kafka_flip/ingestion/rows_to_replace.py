@@ -15,7 +15,7 @@ from dagster_kafka_flip.errors import (
 from dagster_kafka_flip.ingestion.keyed_stream import OTHER_OFFSETS
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated
 from dagster_kafka_flip.reader.window_filter import LOG_FIELDS
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import counted, first_of
 from dagster_kafka_flip.source.incident import tolerate
 from dagster_kafka_flip.table.change_errors import OTHER_TIME, place, unless

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,11 +1,19 @@
-"""Spark's functions of columns, as `pyspark.sql.functions`; Spark is loaded when one is used, and not by the import."""
+"""`f` is `pyspark.sql.functions`, imported by the first call: loading a code location must not import pyspark."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-
-def __getattr__(name: str) -> Any:
+if TYPE_CHECKING:
     from pyspark.sql import functions
 
-    return getattr(functions, name)
+    f = functions
+else:
+
+    class _Functions:
+        def __getattr__(self, name: str) -> object:
+            from pyspark.sql import functions
+
+            return getattr(functions, name)
+
+    f = _Functions()

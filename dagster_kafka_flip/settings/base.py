@@ -39,10 +39,13 @@ class CheckedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
-        names = [field.alias or name for name, field in type(self).model_fields.items()]
-        refuse_unnamed(type(self).__name__, unnamed, names)
+        fields = type(self).model_fields
+        names = [field.alias or name for name, field in fields.items()]
+        # Fields that are not `kw_only` need no name.
+        first = [field.alias or name for name, field in fields.items() if field.kw_only is False]
+        refuse_unnamed(type(self).__name__, unnamed[len(first) :], names)
         try:
-            super().__init__(**values)
+            super().__init__(**dict(zip(first, unnamed, strict=False)), **values)
         except ValidationError as error:
             msg = f"invalid {type(self).__name__}: {describe(error, names)}"
             raise ConfigurationError(msg) from None
@@ -83,6 +86,7 @@ _PLAIN = {
     "list_type": 'expected a list, such as ["..."]',
     "mapping_type": "expected a mapping of names to values",
     "missing": "missing",
+    "sequence_str": 'expected a list, such as ["..."]',
     "string_too_short": "empty",
     "string_type": "expected a string",
     "time_delta_parsing": "expected a timedelta, such as timedelta(hours=1)",

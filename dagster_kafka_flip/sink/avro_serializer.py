@@ -1,25 +1,21 @@
-"""AvroSerializer: columns in Avro's binary encoding, with a schema registry.
-
-The schema of columns, and how their values are written with a given one.
-"""
+"""AvroSerializer: the Avro schema of columns, and how their values are written with a given one."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
-from dagster_kafka_flip.errors import ConfigurationError, SparkSessionError
+from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.avro_columns import of_avro, to_avro
 from dagster_kafka_flip.formats.avro_schema import AvroSchema, declared_text, kind, resolved
 from dagster_kafka_flip.formats.column_types import STRING
-from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink import nested
-from dagster_kafka_flip.sink.nested import NOT_NULL, Conversion, SchemaPath, check_columns, of_text, widened, without
-from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializers import serialized, struct_of
+from dagster_kafka_flip.runtime.spark_functions import f
+from dagster_kafka_flip.sink import conversion
+from dagster_kafka_flip.sink.conversion import NOT_NULL, SchemaPath, check_columns, of_text, widened, without
+from dagster_kafka_flip.sink.serializers import RegistrySerializer, serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +25,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.avro_schema import AvroType
     from dagster_kafka_flip.formats.column_types import ColumnType
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
-    from dagster_kafka_flip.sink.nested import Inside
+    from dagster_kafka_flip.sink.conversion import Conversion, Inside
+
+    Named = Mapping[str, dict[str, Any]]
 
 
 class AvroSerializer(RegistrySerializer):
@@ -44,33 +41,11 @@ class AvroSerializer(RegistrySerializer):
 
     A schema other than a record takes one column; a null in it becomes a null key or value.
 
-    Args:
+    Attributes:
         schema: The schema to register, as JSON or a Python object. Default: derived from the columns.
-        registry: See RegistrySerializer.
-        columns: See RegistrySerializer.
-        use_latest: See RegistrySerializer.
-        subject: See RegistrySerializer.
     """
 
     kind = "AVRO"
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
-        *,
-        registry: SchemaRegistry | str,
-        columns: Sequence[str] = (),
-        use_latest: bool = False,
-        subject: str | None = None,
-    ) -> None:
-        super().__init__(
-            registry=registry,
-            columns=columns,  # pyright: ignore[reportArgumentType]
-            declared=schema,  # pyright: ignore[reportArgumentType]
-            use_latest=use_latest,
-            subject=subject,
-        )
 
     @field_validator("declared", mode="before")
     @classmethod
@@ -82,38 +57,25 @@ class AvroSerializer(RegistrySerializer):
         return text
 
     def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
-        """The schema of columns."""
         del schemas, subject
         return json.dumps(avro_of(columns))
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem."""
         try:
             parsed = AvroSchema.of(schema.text, schema.references)
         except ConfigurationError as error:
             raise ConfigurationError(f"{what}: {error}") from None
-        conversion = conversion_of(columns, parsed, what)
-        whole = struct_of(columns.names)
-        value = whole if parsed.fields is not None else whole.getField(columns.names[0])
-        problem = None if conversion.wrong is None else conversion.wrong(value)
-        return serialized(_to_avro(conversion.changed(value), parsed), problem), b""
-
-
-def _to_avro(value: Column, schema: AvroSchema) -> Column:
-    from pyspark.sql.avro.functions import to_avro
-
-    try:
-        return to_avro(value, schema.text)
-    except TypeError as error:
-        # py4j's, of a session without Spark's functions for Avro.
-        raise SparkSessionError(
-            "Spark has no to_avro: the session lacks the jar org.apache.spark:spark-avro of Spark's version",
-            "Add it to spark.jars.packages; sessions that this package starts have it",
-        ) from error
+        found = conversion_of(columns, parsed, what)
+        value = struct_of(columns.names)
+        if parsed.fields is None:
+            value = value.getField(columns.names[0])
+        # The function of SQL: Spark says of it what to do if the session lacks its jar.
+        content = f.call_function("to_avro", found.changed(value), f.lit(parsed.text))
+        return serialized(content, found.problem(value)), b""
 
 
 def avro_of(columns: ColumnType) -> dict[str, Any]:
-    """Returns the Avro schema of columns: a record with Flink's name for it."""
+    """The Avro schema of columns: a record with Flink's name for it."""
     check_columns(columns, "Avro", ("STRING",))
     return to_avro(columns, "record", ".")
 
@@ -121,18 +83,11 @@ def avro_of(columns: ColumnType) -> dict[str, Any]:
 _UUID = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\z"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _AvroPath(SchemaPath):
-    """A path in a schema with these named types."""
-
-    named: Mapping[str, dict[str, Any]]
-
-
 def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Conversion:
-    """Returns how columns are written with a schema: by the names of fields."""
-    at = _AvroPath(what=what, named=schema.named())
+    """How columns are written with a schema: by the names of fields."""
+    at, fit = SchemaPath(what), partial(_fit, schema.named())
     if schema.fields is not None:
-        return nested.conversion_of(columns, schema.root, at, _fit)
+        return conversion.conversion_of(columns, schema.root, at, fit)
     if len(columns.fields) != 1:
         raise ConfigurationError(
             f"{what} is not a record, but there are {len(columns.fields)} columns ({', '.join(columns.names)})",
@@ -140,61 +95,50 @@ def conversion_of(columns: ColumnType, schema: AvroSchema, what: str) -> Convers
         )
     (field,) = columns.fields
     # A null is a null key or value.
-    return nested.conversion_of(field.type, schema.root, at.deeper(field.name), _fit)
+    return conversion.conversion_of(field.type, schema.root, at.deeper(field.name), fit)
 
 
-def _fit(column: ColumnType, avro_type: AvroType, at: Any) -> Sequence[Inside] | Conversion:
-    others = [each for each in _branches(avro_type, at) if each != "null"]
+def _fit(named: Named, column: ColumnType, avro_type: AvroType, at: SchemaPath) -> Sequence[Inside] | Conversion:
+    others = [each for each in _branches(avro_type, named) if each != "null"]
     if len(others) != 1:
         raise at.misfit(f"is a union of {len(others)} types, but a column has only one type")
-    found: Any = resolved(others[0], at.named)
+    found: Any = resolved(others[0], named)
     of, given = kind(found), found if isinstance(found, dict) else {}
     if column.name == "STRUCT" and of == "record":
         fields = {field["name"]: field["type"] for field in given["fields"]}
         for name, each in fields.items():
-            if name not in column.names and "null" not in _branches(each, at):
+            if name not in column.names and "null" not in _branches(each, named):
                 raise at.deeper(f".{name}").misfit("is a field that can't be null, and the table has no such column")
         for name in column.names:
             if name not in fields:
                 why = f"is a column, but the schema has no such field; its fields are {', '.join(fields)}"
                 raise at.deeper(f".{name}").misfit(why)
-        return [_inside(fields[name], at) for name in column.names]
+        return [_inside(fields[name], named) for name in column.names]
     if column.name == "ARRAY" and of == "array":
-        return [_inside(given["items"], at)]
+        return [_inside(given["items"], named)]
     if column.name == "MAP" and of == "map" and column.fields[0].type == STRING:
-        return [("string", None), _inside(given["values"], at)]
-    conversion = None if of in {"record", "array", "map"} else _scalar(column, found, given, at)
-    if conversion is None:
+        return [("string", None), _inside(given["values"], named)]
+    found = None if of in {"record", "array", "map"} else _scalar(column, found, given, named, at)
+    if found is None:
         logical = given.get("logicalType")
         raise at.misfit(f"is {column}, but {of if logical is None else f'{of} ({logical})'} in the schema")
-    return conversion
+    return found
 
 
-def _branches(avro_type: AvroType, at: _AvroPath) -> list[AvroType]:
-    found = resolved(avro_type, at.named)
-    return found if isinstance(found, list) else [found]
-
-
-def _inside(avro_type: AvroType, at: _AvroPath) -> Inside:
-    return avro_type, None if "null" in _branches(avro_type, at) else NOT_NULL
-
-
-def _scalar(column: ColumnType, avro_type: AvroType, given: Mapping[str, Any], at: _AvroPath) -> Conversion | None:
+def _scalar(
+    column: ColumnType, avro_type: AvroType, given: Mapping[str, Any], named: Named, at: SchemaPath
+) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
-    from pyspark.sql import functions as f
-
-    conversion = widened(column, of_avro(avro_type, at.named))
-    of, logical = kind(avro_type), given.get("logicalType")
-    if conversion is None:
+    found, of, logical = widened(column, of_avro(avro_type, named)), kind(avro_type), given.get("logicalType")
+    if found is None:
         return None
     if logical in {"timestamp-millis", "local-timestamp-millis"}:
         wrong = f"{at.path} has microseconds, but its schema has milliseconds"
         return without(lambda value: f.date_trunc("millisecond", value) != value, wrong)
     if of == "fixed" and column.name == "BINARY":
         size = given["size"]
-        return without(
-            lambda value: f.octet_length(value) != size, f"{at.path} does not have the {size} bytes of its fixed type"
-        )
+        wrong = f"{at.path} does not have the {size} bytes of its fixed type"
+        return without(lambda value: f.octet_length(value) != size, wrong)
     if of == "enum":
         symbols = [*given["symbols"]]
         wrong = f"{at.path} is none of the {len(symbols)} symbols of its enum"
@@ -202,4 +146,13 @@ def _scalar(column: ColumnType, avro_type: AvroType, given: Mapping[str, Any], a
     if logical == "uuid":
         # Spark writes any text as one, and readers that know the type fail on the record.
         return without(lambda value: ~value.rlike(_UUID), f"{at.path} is not a UUID, as its schema says")
-    return of_text(at.path) if column == STRING else conversion
+    return of_text(at.path) if column == STRING else found
+
+
+def _branches(avro_type: AvroType, named: Named) -> list[AvroType]:
+    found = resolved(avro_type, named)
+    return found if isinstance(found, list) else [found]
+
+
+def _inside(avro_type: AvroType, named: Named) -> Inside:
+    return avro_type, None if "null" in _branches(avro_type, named) else NOT_NULL

@@ -14,30 +14,18 @@ from dagster_kafka_flip.sink.table_rows import INSERT, LEFT, UPDATED, TableRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dagster_kafka_flip.sink.progress import Progress, SchemaIds
+    from dagster_kafka_flip.sink.progress import Progress
 
 
 @dataclass(slots=True)
 class _LanePosition:
-    """Where a lane is.
-
-    Attributes:
-        progress: What is published of the lane, apart from the version that is read.
-        seen: The lane's rows of the version that is read.
-        digest: A checksum of their keys and values.
-        before: The checksum without the last of them.
-    """
+    """Where a lane is: its progress, how many rows of the version that is read it has seen, and their checksums."""
 
     progress: Progress
     seen: int = 0
     digest: int = 0
+    # Without the last row.
     before: int = 0
-
-    def see(self, row: TableRow) -> None:
-        """Counts the next row of the version that is read."""
-        self.seen += 1
-        self.before = self.digest
-        self.digest = zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", self.digest))
 
 
 def _place(row: TableRow) -> tuple[bytes | None, str | None, int | None]:
@@ -57,6 +45,7 @@ class Batches:
     def __init__(self, found: Sequence[Progress], *, folds: bool) -> None:
         self._positions = [_LanePosition(progress) for progress in found]
         self._folds = folds
+        # The version that is read.
         self.version: int | None = None
         # A tombstone whose key may follow with a value.
         self._held: TableRow | None = None
@@ -71,7 +60,9 @@ class Batches:
             held = None
         before = () if held is None else (held,)
         position = self._positions[row.lane]
-        position.see(row)
+        position.seen += 1
+        position.before = position.digest
+        position.digest = zlib.crc32(row.value or b"", zlib.crc32(row.key or b"", position.before))
         progress = position.progress
         if progress.version >= row.version or position.seen <= progress.rows:
             if position.seen == progress.rows and progress.version < row.version and position.digest != progress.digest:
@@ -102,14 +93,8 @@ class Batches:
             position.seen = position.digest = position.before = 0
         self.version = version
 
-    def progress(
-        self, columns: tuple[str, ...], settings: str, schema_ids: SchemaIds, types: str | None = None
-    ) -> list[Progress]:
-        """Returns the progress of each lane with all rows that were yielded."""
-        return [
-            replace(self._reached(position), columns=columns, settings=settings, schema_ids=schema_ids, types=types)
-            for position in self._positions
-        ]
+    def reached(self) -> list[Progress]:
+        return [self._reached(position) for position in self._positions]
 
     def _reached(self, position: _LanePosition) -> Progress:
         progress = position.progress

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, VersionsGoneError
 from dagster_kafka_flip.reader.kafka_reader import no_records, reader_options
 from dagster_kafka_flip.runtime.remote import kept_rows
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import counted
+from dagster_kafka_flip.sink.delta_source import FEED_COLUMNS
 from dagster_kafka_flip.sink.lane_failures import shown
-from dagster_kafka_flip.sink.progress import Progress, Segment, are_even
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
-from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer, frame_of
-from dagster_kafka_flip.sink.row_transform import RowTransform
-from dagster_kafka_flip.sink.serializers import JSON_OPTIONS, JsonSerializer, fields_of, json_of
+from dagster_kafka_flip.sink.progress import Progress, ProgressTopic, Segment, are_even
+from dagster_kafka_flip.sink.serializers import (
+    JSON_OPTIONS,
+    JsonSerializer,
+    RegistrySerializer,
+    fields_of,
+    json_of,
+)
 from dagster_kafka_flip.sink.sink_status import sink_status
-from dagster_kafka_flip.sink.table_rows import FEED_COLUMNS, SegmentRows
+from dagster_kafka_flip.sink.table_rows import SegmentRows
 from dagster_kafka_flip.sink.table_versions import TableVersions, reading
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.kafka_source import KafkaSource
@@ -48,15 +52,9 @@ class Comparison:
 
     Attributes:
         unknown: Why nothing, or not everything that was to be compared, could be; empty if it was.
-        version: The table's version that the topic was compared with; None if there was none.
         is_whole: Whether the whole topic was read, and the table has no rows that were never to be published.
-        records: Records of the topic that were read, of so many `offsets`.
         keys: Keys that were compared; of appended rows, the rows.
-        missing: Rows of the table that the topic does not have.
-        surplus: Keys or rows of the topic that the table does not have.
-        differing: Keys whose last record has another value than the table's row.
         earlier_columns: Keys whose record lacks columns that are null: it was written before the table got them.
-        examples: Some keys of what differs.
         may_be_left_out: Whether what differs may be rows that the sink left out, or earlier values of their keys.
     """
 
@@ -96,17 +94,9 @@ def check_comparable(source: DeltaSource, sink: KafkaSink) -> None:
         )
 
 
-class _State(NamedTuple):
-    """A sink and its topic at one moment."""
-
-    progress: Sequence[Progress]
-    ends: Mapping[TopicPartition, int]
-    is_open: bool
-
-
 @dataclass
 class TopicComparison:
-    """Compares one topic with its table; of a topic with more than `max_records` offsets its end."""
+    """Compares one topic with its table, and only reads; of a topic with more than `max_records` offsets its end."""
 
     source: DeltaSource
     sink: KafkaSink
@@ -120,32 +110,31 @@ class TopicComparison:
         return self.source.content == "changes"
 
     def compare(self) -> Comparison:
-        """Compares, and reads only."""
         sink_status(self.source, self.sink, self.connection, lambda: self.spark)
         with contextlib.closing(KafkaCluster(self.connection)) as cluster:
-            before = self._state(cluster)
-            found = Comparison(offsets=sum(before.ends.values()), may_be_left_out=self.sink.may_leave_out)
-            if before.is_open:
+            before = progress, ends, is_open = self._state(cluster)
+            found = Comparison(offsets=sum(ends.values()), may_be_left_out=self.sink.may_leave_out)
+            if is_open:
                 found.unknown.append("a transaction is open in the topic: a run, or another producer, is writing")
-            elif not before.progress:
+            elif not progress:
                 found.unknown.append("nothing is published yet")
-            elif len(before.progress) < self.sink.lanes or not are_even(before.progress):
+            elif len(progress) < self.sink.lanes or not are_even(progress):
                 found.unknown.append("the last run ended in the middle of a version; the next one publishes the rest")
             elif self.source.skip_change_commits and not self._has_keys:
                 found.unknown.append("skip_change_commits: the table may have rows that the sink never had to publish")
             if found.unknown:
                 return found
-            found.version = before.progress[0].version
-            self._compare(cluster, before, found)
+            found.version = progress[0].version
+            self._compare(cluster, progress[0], ends, found)
             if found.differs and self._state(cluster) != before:
                 # A run that published meanwhile, or a producer without transactions.
                 return Comparison(unknown=["records arrived during the comparison"], offsets=found.offsets)
         return found
 
-    def _state(self, cluster: KafkaCluster) -> _State:
-        sink = self.sink
-        topic = ProgressTopic(cluster, sink)
-        partitions = cluster.describe_topics([sink.topic])[sink.topic].partitions
+    def _state(self, cluster: KafkaCluster) -> tuple[Sequence[Progress], Mapping[TopicPartition, int], bool]:
+        """The progress, the ends of the topic, and whether a transaction is open in it, all at one moment."""
+        topic = ProgressTopic(cluster, self.sink)
+        partitions = cluster.describe_topics([self.sink.topic])[self.sink.topic].partitions
         there = cluster.describe_topics([topic.name], skip_missing=True)
 
         def progress() -> Sequence[Progress]:
@@ -156,26 +145,30 @@ class TopicComparison:
         ends = cluster.end_offsets(partitions, READ_COMMITTED)
         is_open = cluster.end_offsets(partitions, READ_UNCOMMITTED) != ends
         # With a commit in between, the ends are those of one or of the other.
-        return _State(first, ends, is_open or progress() != first)
+        return first, ends, is_open or progress() != first
 
-    def _compare(self, cluster: KafkaCluster, state: _State, found: Comparison) -> None:
-        begins = cluster.beginning_offsets(state.ends)
-        spans = {tp: end - begins[tp] for tp, end in state.ends.items()}
+    def _compare(
+        self, cluster: KafkaCluster, last: Progress, ends: Mapping[TopicPartition, int], found: Comparison
+    ) -> None:
+        begins = cluster.beginning_offsets(ends)
+        spans = {tp: end - begins[tp] for tp, end in ends.items()}
         # The same share of each topic partition.
         read = {tp: min(span, span * self.max_records // sum(spans.values())) for tp, span in spans.items() if span}
-        ranges = [KafkaPartitionSplit(tp, state.ends[tp] - size, state.ends[tp]) for tp, size in sorted(read.items())]
-        last = state.progress[0]
+        ranges = [KafkaPartitionSplit(tp, ends[tp] - size, ends[tp]) for tp, size in sorted(read.items()) if size]
         found.is_whole = sum(read.values()) == sum(spans.values()) and (last.origin.snapshot or last.origin.version < 0)
-        frames = self._frames(last, found)
-        if found.unknown:
-            return
-        log = self._log([each for each in ranges if each.starting_offset < each.stopping_offset], frames)
+        for serializer, number in zip((self.sink.key, self.sink.value), last.schema_ids, strict=True):
+            if isinstance(serializer, RegistrySerializer) and number is None:
+                found.unknown.append(f"no run has published with the {type(serializer).__name__} yet")
+                return
         # With the schemas of the last run: a check registers none.
         segment = Segment(last.version, last.version, is_snapshot=True, schema_ids=last.schema_ids)
+        versions = TableVersions(self.spark, self.source)
         try:
-            with reading(TableVersions(self.spark, self.source), segment):
-                judged = kept_rows(self._judged(segment, log, found))
-                self._take(judged, last, found)
+            with reading(versions, segment):
+                rows = SegmentRows(self.spark, self.source, self.sink, segment, self.transform)
+            log = self._log(ranges, rows.frames)
+            with reading(versions, segment):
+                self._take(kept_rows(self._judged(rows, log, found)), last, found)
         except VersionsGoneError:
             found.unknown.append(
                 f"version {last.version} of the table, which is the published one, can't be read any more (VACUUM, log "
@@ -189,24 +182,11 @@ class TopicComparison:
             )
             found.missing = 0
 
-    def _frames(self, last: Progress, found: Comparison) -> dict[str, bytes]:
-        """What the last run's keys and values begin with."""
-        frames: dict[str, bytes] = {}
-        for side, number in zip(("key", "value"), last.schema_ids, strict=True):
-            serializer = getattr(self.sink, side)
-            is_registered = isinstance(serializer, RegistrySerializer)
-            if is_registered and number is None:
-                found.unknown.append(f"no run has published with the {type(serializer).__name__} yet")
-            frames[side] = frame_of(number) if is_registered and number is not None else b""
-        return frames
-
-    def _log(self, ranges: Sequence[KafkaPartitionSplit], frames: Mapping[str, bytes]) -> DataFrame:
+    def _log(self, ranges: Sequence[KafkaPartitionSplit], frames: Sequence[bytes]) -> DataFrame:
         """The topic, read once: the last record of each key, or how often each key and value are there.
 
         `other_key` and `other_value` say of key and value whether they don't begin as those of the last run.
         """
-        from pyspark.sql import functions as f
-
         records = no_records(self.spark)
         if ranges:
             options = reader_options(ranges, KafkaSource(topics=(self.sink.topic,), connection=self.connection))
@@ -219,17 +199,12 @@ class TopicComparison:
         log = log.select(f.col("key").alias("log_key"), "log_value", "records", "moved")
         others = {
             f"other_{side}": f.coalesce(~f.startswith(f"log_{side}", f.lit(bytearray(frame))), f.lit(False))
-            for side, frame in frames.items()
+            for side, frame in zip(("key", "value"), frames, strict=True)
         }
         return kept_rows(log.withColumns(others))
 
-    def _judged(self, segment: Segment, log: DataFrame, found: Comparison) -> DataFrame:
+    def _judged(self, read: SegmentRows, log: DataFrame, found: Comparison) -> DataFrame:
         """Each key, or each key and value, of the table's rows as records or of the topic; and how the two differ."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.types import StructType
-
-        transform = None if self.transform is None else RowTransform(self.spark, self.transform).of
-        read = SegmentRows(self.spark, self.source, self.sink, segment, transform)
         key, value = (
             f.concat(f.lit(bytearray(frame)), name) for name, frame in zip(("key", "value"), read.frames, strict=True)
         )
@@ -265,8 +240,7 @@ class TopicComparison:
                 .when(is_equal & can_be, "equal")
             )
             if isinstance(self.sink.value, JsonSerializer):
-                kinds = StructType.fromJson(json.loads(read.types))
-                columns = fields_of(kinds, self.sink.value.columns_of(read.columns))
+                columns = fields_of(read.schema, self.sink.value.columns_of(read.columns))
                 kind = kind.when(is_earlier(f.col("log_value"), f.col("row_value"), columns), "earlier")
             kind = kind.otherwise("differing")
             size = f.lit(1)
@@ -278,8 +252,6 @@ class TopicComparison:
 
     def _take(self, judged: DataFrame, last: Progress, found: Comparison) -> None:
         """Notes how many there are of each kind, and what can't be compared."""
-        from pyspark.sql import functions as f
-
         sums = judged.groupBy("kind").agg(f.sum("size").alias("size"), f.sum("records").alias("records")).collect()
         sizes, records = ({row["kind"]: row[name] for row in sums} for name in ("size", "records"))
         found.records = sum(records.values())
@@ -293,22 +265,15 @@ class TopicComparison:
         if found.unknown:
             # Rows of such records would seem to be missing.
             return
-        others, moved, twice = (sizes.get(kind, 0) for kind in ("other value", "moved", "twice"))
-        if others:
-            found.unknown.append(
-                f"the last records of {counted(others, 'key')} are not of the last run's schema, {last.schema_ids[1]}, "
-                "so only the other keys were compared"
-            )
-        if moved:
-            found.unknown.append(
-                f"{counted(moved, 'key')} with records in several topic partitions: it is unknown which record is the "
-                "last"
-            )
-        if twice:
-            found.unknown.append(
-                f"{counted(twice, 'key')} with several rows in the table: it is unknown which row is the last"
-            )
-        found.keys = sum(sizes.values()) - others - moved if self._has_keys else found.records
+        reasons = {
+            "other value": f"whose last record is not of the last run's schema, {last.schema_ids[1]}: not compared",
+            "moved": "with records in several topic partitions: it is unknown which record is the last",
+            "twice": "with several rows in the table: it is unknown which row is the last",
+        }
+        found.unknown += [f"{counted(sizes[kind], 'key')} {why}" for kind, why in reasons.items() if kind in sizes]
+        found.keys = found.records
+        if self._has_keys:
+            found.keys = sum(size for kind, size in sizes.items() if kind not in {"other value", "moved"})
         found.missing, found.surplus, found.differing, found.earlier_columns = (
             sizes.get(kind, 0) for kind in ("missing", "surplus", "differing", "earlier")
         )
@@ -318,8 +283,6 @@ class TopicComparison:
 
 def is_earlier(record: Column, row: Column, columns: StructType) -> Column:
     """Whether a record as JSON is a row's, but for fields that are null: of columns that the table got later."""
-    from pyspark.sql import functions as f
-
     record, row = (each.cast("string") for each in (record, row))
     with_all = json_of(f.from_json(record, columns, JSON_OPTIONS)).cast("string")
     # That does not show what the record has of columns that the table lacks.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
-from os import PathLike
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -13,6 +11,9 @@ from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.table.target import DeltaTarget
 
 Content = Literal["changes", "all_images", "appended_rows"]
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""What Delta's change data feed says of each change."""
 
 
 class DeltaSource(Settings):
@@ -29,7 +30,7 @@ class DeltaSource(Settings):
         skip_change_commits: Whether `"appended_rows"` leaves out commits that update or delete rows.
     """
 
-    table: str = Field(min_length=1)
+    table: str
     start: Literal["snapshot", "latest"] | int | datetime = "snapshot"
     content: Content = "changes"
     stop: int | None = Field(default=None, ge=0)
@@ -37,8 +38,8 @@ class DeltaSource(Settings):
 
     @field_validator("table", mode="before")
     @classmethod
-    def _take_paths(cls, table: Any) -> Any:
-        return os.fspath(table) if isinstance(table, PathLike) else table
+    def _check_table(cls, table: Any) -> str:
+        return DeltaTarget.of(table).table
 
     @field_validator("start", mode="before")
     @classmethod
@@ -54,14 +55,8 @@ class DeltaSource(Settings):
             return start
         raise ValueError('start: expected "snapshot", "latest", a version (0 or more) or a datetime')
 
-    def model_post_init(self, context: Any, /) -> None:
-        """Checks the table as a DeltaTarget does."""
-        del context
-        self.target  # noqa: B018 - for its checks
-
     @property
     def target(self) -> DeltaTarget:
-        """The table, for reading it."""
         return DeltaTarget(table=self.table)
 
     def __str__(self) -> str:

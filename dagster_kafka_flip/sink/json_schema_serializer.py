@@ -1,13 +1,10 @@
-"""JsonSchemaSerializer: columns as JSON, with their JSON Schema in a schema registry.
-
-The schema of columns, and how their values fit a given one.
-"""
+"""JsonSchemaSerializer: the JSON Schema of columns, and how their values fit a given one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
@@ -16,11 +13,10 @@ from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import STRING, WHOLE, ColumnType
 from dagster_kafka_flip.formats.json_schema import AS_NUMBERS, DECIMAL, HOW_WRITTEN, PRECISION, members_of
 from dagster_kafka_flip.formats.json_shapes import ANY_KIND, ArrayOf, Members
-from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink import nested
-from dagster_kafka_flip.sink.nested import NOT_NULL, Conversion, SchemaPath, of_text, without
-from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializers import check_json, json_of, serialized, struct_of
+from dagster_kafka_flip.runtime.spark_functions import f
+from dagster_kafka_flip.sink import conversion
+from dagster_kafka_flip.sink.conversion import NOT_NULL, Conversion, SchemaPath, of_text, without
+from dagster_kafka_flip.sink.serializers import RegistrySerializer, check_json, json_of, serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +26,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.column_types import Field
     from dagster_kafka_flip.formats.json_shapes import Kind, Shape
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
-    from dagster_kafka_flip.sink.nested import Inside
+    from dagster_kafka_flip.sink.conversion import Inside
 
 
 class JsonSchemaSerializer(RegistrySerializer):
@@ -42,33 +37,11 @@ class JsonSchemaSerializer(RegistrySerializer):
     Connect does. With another schema, a null is left out if the schema neither allows it nor requires the field. Types,
     required fields and nulls are checked; `pattern`, `enum` and the like are not.
 
-    Args:
+    Attributes:
         schema: The schema to register, as JSON or a Python object. Default: derived from the columns.
-        registry: See RegistrySerializer.
-        columns: See RegistrySerializer.
-        use_latest: See RegistrySerializer.
-        subject: See RegistrySerializer.
     """
 
     kind = "JSON"
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | Mapping[str, Any] | None = None,
-        *,
-        registry: SchemaRegistry | str,
-        columns: Sequence[str] = (),
-        use_latest: bool = False,
-        subject: str | None = None,
-    ) -> None:
-        super().__init__(
-            registry=registry,
-            columns=columns,  # pyright: ignore[reportArgumentType]
-            declared=schema,  # pyright: ignore[reportArgumentType]
-            use_latest=use_latest,
-            subject=subject,
-        )
 
     @field_validator("declared", mode="before")
     @classmethod
@@ -87,30 +60,20 @@ class JsonSchemaSerializer(RegistrySerializer):
         return declared
 
     def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
-        """The schema of columns."""
         del schemas, subject
         return json.dumps(json_schema_of(columns), ensure_ascii=False)
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem."""
         members = members_of(schema.text, schema.references, what=what)
-        leaves_out = leaves_out_nulls(columns, members)
-        conversion = conversion_of(columns, members, what, leaves_out=leaves_out)
-        value = struct_of(columns.names)
-        problem = None if conversion.wrong is None else conversion.wrong(value)
-        options = {"ignoreNullFields": "true"} if leaves_out else {}
-        return serialized(json_of(value, options), problem), b""
+        value, problem = struct_of(columns.names), conversion_of(columns, members, what).problem
+        return serialized(json_of(value, has_nulls=not _leaves_out(columns, members)), problem(value)), b""
 
 
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 
-
 _PLAIN: Mapping[str, Mapping[str, Any]] = {
     "BOOLEAN": {"type": "boolean"},
-    "TINYINT": {"type": "integer", "connect.type": "int8"},
-    "SMALLINT": {"type": "integer", "connect.type": "int16"},
-    "INT": {"type": "integer", "connect.type": "int32"},
-    "BIGINT": {"type": "integer", "connect.type": "int64"},
+    **{name: {"type": "integer", "connect.type": f"int{8 << place}"} for place, name in enumerate(WHOLE)},
     "FLOAT": {"type": "number", "connect.type": "float32"},
     "DOUBLE": {"type": "number", "connect.type": "float64"},
     "STRING": {"type": "string"},
@@ -123,7 +86,7 @@ _PLAIN: Mapping[str, Mapping[str, Any]] = {
 
 
 def json_schema_of(columns: ColumnType) -> dict[str, Any]:
-    """Returns the JSON Schema of columns, with Kafka Connect's names for their types.
+    """The JSON Schema of columns, with Kafka Connect's names for their types.
 
     It allows no other fields: only then a registry takes a column that is added as compatible.
     """
@@ -156,39 +119,30 @@ def _of(field: Field) -> dict[str, Any]:
     return {**found, "type": [found["type"], "null"]} if field.is_null else found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _JsonPath(SchemaPath):
-    """A path in a schema, and whether fields that are null are left out."""
-
-    leaves_out: bool
-
-
-def leaves_out_nulls(struct: ColumnType, members: Members) -> bool:
+def _leaves_out(kind: ColumnType, given: Kind | None) -> bool:
     """Whether a schema has fields that may be left out, but not be null, of columns that may be null."""
-    for column in struct.fields:
-        shape = members.fields.get(column.name)
-        if shape is None:
-            continue
-        if column.is_null and not shape.is_null and column.name not in members.required:
-            return True
-        kind, inner = column.type, shape.kind
-        while isinstance(inner, ArrayOf) and kind.name == "ARRAY":
-            kind, inner = kind.inner.type, inner.element.kind
-        if kind.name == "STRUCT" and isinstance(inner, Members) and leaves_out_nulls(kind, inner):
-            return True
-    return False
+    if kind.name == "ARRAY" and isinstance(given, ArrayOf):
+        return _leaves_out(kind.inner.type, given.element.kind)
+    if kind.name != "STRUCT" or not isinstance(given, Members):
+        return False
+    shapes = [(each, given.fields[each.name]) for each in kind.fields if each.name in given.fields]
+    return any(
+        (each.is_null and not shape.is_null and each.name not in given.required) or _leaves_out(each.type, shape.kind)
+        for each, shape in shapes
+    )
 
 
-def conversion_of(columns: ColumnType, members: Members, what: str, *, leaves_out: bool) -> Conversion:
-    """Returns which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at."""
+def conversion_of(columns: ColumnType, members: Members, what: str) -> Conversion:
+    """Which rows don't fit a schema. What `pattern`, `enum` and the like demand is not looked at."""
     check_json(columns)
-    return nested.conversion_of(columns, members, _JsonPath(what=what, leaves_out=leaves_out), _fit)
+    fit = partial(_fit, _leaves_out(columns, members))
+    return conversion.conversion_of(columns, members, SchemaPath(what), fit)
 
 
-def _fit(kind: ColumnType, given: Kind | None, at: Any) -> Sequence[Inside] | Conversion:
+def _fit(leaves_out: bool, kind: ColumnType, given: Kind | None, at: SchemaPath) -> Sequence[Inside] | Conversion:
     is_any = given == ANY_KIND
     if kind.name == "STRUCT" and (is_any or isinstance(given, Members)):
-        return _members(kind, given if isinstance(given, Members) else Members(), at)
+        return _members(kind, given if isinstance(given, Members) else Members(), at, leaves_out=leaves_out)
     if kind.name == "ARRAY" and (is_any or isinstance(given, ArrayOf)):
         return [_inside(given.element if isinstance(given, ArrayOf) else None)]
     if kind.name == "MAP" and (is_any or (isinstance(given, Members) and not given.fields)):
@@ -196,12 +150,15 @@ def _fit(kind: ColumnType, given: Kind | None, at: Any) -> Sequence[Inside] | Co
     if not is_any and (not isinstance(given, ColumnType) or given.name not in _fitting(kind)):
         name = given if isinstance(given, ColumnType) else "an array" if isinstance(given, ArrayOf) else "an object"
         raise at.misfit(f"is {kind}, but {name if given else 'always null'} in the schema")
-    if kind == STRING:
-        return of_text(at.path)
-    return _number_conversion(at) if kind.name in {"FLOAT", "DOUBLE"} else Conversion()
+    if kind.name in {"FLOAT", "DOUBLE"}:
+        return without(
+            lambda value: f.isnan(value) | f.abs(value).eqNullSafe(f.lit(float("inf"))),
+            f"{at.path} is NaN or infinite, which is not a number in JSON",
+        )
+    return of_text(at.path) if kind == STRING else Conversion()
 
 
-def _members(struct: ColumnType, members: Members, at: _JsonPath) -> Sequence[Inside]:
+def _members(struct: ColumnType, members: Members, at: SchemaPath, *, leaves_out: bool) -> Sequence[Inside]:
     for name in sorted(members.required):
         if name not in struct.names:
             raise at.deeper(f".{name}").misfit("is required, but the table has no such column")
@@ -213,7 +170,7 @@ def _members(struct: ColumnType, members: Members, at: _JsonPath) -> Sequence[In
             why = f"is a column, but the schema has no such property; its properties are {properties}"
             raise at.deeper(f".{name}").misfit(why)
         part, why = _inside(shape)
-        if shape is not None and at.leaves_out:
+        if shape is not None and leaves_out:
             # A field that must be there is left out with the others if it is null.
             why = NOT_NULL if name in members.required else None
         found.append((part, why))
@@ -233,13 +190,3 @@ def _fitting(kind: ColumnType) -> tuple[str, ...]:
         return ("FLOAT", "DOUBLE", "DECIMAL", *(("BIGINT",) if kind.digits[1] == 0 else ()))
     found = {**dict.fromkeys(("BOOLEAN", "DOUBLE", "STRUCT", "ARRAY", "MAP"), ()), "FLOAT": ("DOUBLE",)}
     return (kind.name, *found.get(kind.name, ("STRING",)))
-
-
-def _number_conversion(at: _JsonPath) -> Conversion:
-    from pyspark.sql import functions as f
-
-    infinite = float("inf")
-    return without(
-        lambda value: f.isnan(value) | f.abs(value).eqNullSafe(f.lit(infinite)),
-        f"{at.path} is NaN or infinite, which is not a number in JSON",
-    )

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dagster_kafka_flip.errors import (
-    ConfigurationError,
-    RowMisplacedError,
-    RowNotSerializableError,
-    RowTooLargeError,
-    RowWithoutKeyError,
-    UnpublishableRowError,
-)
+from dagster_kafka_flip.errors import ConfigurationError, UnpublishableRowError
 from dagster_kafka_flip.settings.base import Settings
 from dagster_kafka_flip.sink.serializers import JsonSerializer, Serializer
 
@@ -26,13 +19,7 @@ if TYPE_CHECKING:
 DeliveryGuarantee = Literal["exactly_once", "at_least_once"]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 
-TOLERABLE = (
-    UnpublishableRowError,
-    RowTooLargeError,
-    RowWithoutKeyError,
-    RowMisplacedError,
-    RowNotSerializableError,
-)
+TOLERABLE = (UnpublishableRowError, *UnpublishableRowError.__subclasses__())
 
 _TOPIC = re.compile(r"[A-Za-z0-9_.-]{1,249}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -57,7 +44,6 @@ _CONNECTION = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.", "htt
 
 
 def is_topic_name(text: str) -> bool:
-    """Whether Kafka allows a topic of this name."""
     return text not in (".", "..") and _TOPIC.fullmatch(text) is not None
 
 
@@ -92,7 +78,7 @@ class KafkaSink(Settings):
         dead_letter_topic: A topic for the rows that are left out. It must exist, and not be compacted. Default: none.
     """
 
-    topic: str
+    topic: str = Field(min_length=1)
     transactional_id_prefix: str
     delivery_guarantee: DeliveryGuarantee = "exactly_once"
     key: Serializer | None = None
@@ -104,11 +90,11 @@ class KafkaSink(Settings):
     topic_column: str | None = None
     partition_column: str | None = None
     partitioner: Literal["default", "fixed", "round_robin"] | Partitioner = "default"
-    transaction_timeout: timedelta = timedelta(minutes=5)
+    transaction_timeout: timedelta = Field(default=timedelta(minutes=5), ge=timedelta(seconds=1), le=timedelta(days=1))
     progress_topic: str = ""
     properties: Mapping[str, str] = Field(default_factory=dict[str, str])
     tolerate: tuple[type[UnpublishableRowError], ...] = ()
-    dead_letter_topic: str | None = None
+    dead_letter_topic: str | None = Field(default=None, min_length=1)
 
     @field_validator("topic", "progress_topic", "dead_letter_topic")
     @classmethod
@@ -145,13 +131,6 @@ class KafkaSink(Settings):
                 raise ValueError(f"tolerate: {name} can't be tolerated by a sink; allowed are the classes {names}")
         return tuple(tolerate)
 
-    @field_validator("transaction_timeout")
-    @classmethod
-    def _check_timeout(cls, timeout: timedelta) -> timedelta:
-        if not timedelta(seconds=1) <= timeout <= timedelta(days=1):
-            raise ValueError("transaction_timeout must be between one second and one day")
-        return timeout
-
     @field_validator("properties")
     @classmethod
     def _check_properties(cls, properties: Mapping[str, str]) -> Mapping[str, str]:
@@ -164,15 +143,11 @@ class KafkaSink(Settings):
 
     @model_validator(mode="after")
     def _check_combination(self) -> KafkaSink:
-        if not self.topic:
-            raise ValueError("topic: empty")
         if self.partition_column is not None and self.partitioner != "default":
             raise ValueError("partition_column and partitioner both choose the topic partition; set one of the two")
         if self.progress_name == self.topic:
             msg = f"progress_topic {self.topic!r} is the records' topic; the progress needs a separate topic"
             raise ValueError(msg)
-        if self.dead_letter_topic == "":
-            raise ValueError("dead_letter_topic: empty")
         if self.dead_letter_topic in (self.topic, self.progress_name):
             msg = f"dead_letter_topic {self.dead_letter_topic!r} is already a topic of the sink; use another one"
             raise ValueError(msg)
@@ -187,25 +162,18 @@ class KafkaSink(Settings):
             )
 
     def leaves_out(self, error: UnpublishableRowError) -> bool:
-        """Whether a row is left out because of an error."""
         if not self.tolerate:
             return self.dead_letter_topic is not None
         return isinstance(error, self.tolerate)
 
     @property
     def may_leave_out(self) -> bool:
-        """Whether there are rows that are left out instead of ending the run."""
         return bool(self.tolerate) or self.dead_letter_topic is not None
 
     @property
     def is_exact(self) -> bool:
         """Whether records and progress are in one transaction."""
         return self.delivery_guarantee == "exactly_once"
-
-    @property
-    def tolerates_large_rows(self) -> bool:
-        """Whether rows that are too large are left out."""
-        return self.leaves_out(RowTooLargeError(""))
 
     @property
     def registry_keys(self) -> set[str]:
@@ -224,9 +192,7 @@ class KafkaSink(Settings):
 
     @property
     def progress_name(self) -> str:
-        """The name of the progress topic."""
         return self.progress_topic or f"{self.transactional_id_prefix}-progress"
 
     def transactional_id(self, lane: int) -> str:
-        """The transactional id of a lane."""
         return f"{self.transactional_id_prefix}-{lane}"

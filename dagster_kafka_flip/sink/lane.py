@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 
 from dagster_kafka_flip.errors import SinkFencedError
-from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.sink.lane_failures import LaneFailures, is_too_large
+from dagster_kafka_flip.sink.progress import told
 from dagster_kafka_flip.source.cluster_client import BrokerErrors
 from dagster_kafka_flip.telemetry.repeatedly import said_while_waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-    from dagster_kafka_flip.sink.progress import Progress
-    from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+    from dagster_kafka_flip.sink.progress import Progress, ProgressTopic
+    from dagster_kafka_flip.sink.record_router import RecordRouter
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
@@ -57,14 +57,12 @@ class Lane:
         connection: KafkaConnection,
         sink: KafkaSink,
         number: int,
-        batch_bytes: Callable[[], int | None] = lambda: None,
-        unready: Callable[[], str] = str,
-        log: Log | None = None,
+        router: RecordRouter | None = None,
+        log: Log = _logger,
     ) -> None:
-        self._connection, self._sink, self.number, self._batch_bytes = connection, sink, number, batch_bytes
-        self._log = log or _logger
+        self._connection, self._sink, self.number, self._router, self._log = connection, sink, number, router, log
         self._broker_errors = BrokerErrors(connection)
-        self._failures = LaneFailures(connection, sink, number, self._broker_errors, unready)
+        self._failures = LaneFailures(connection, sink, number, self._broker_errors, router and router.unready)
         self._failed: confluent_kafka.KafkaError | None = None
         self._begun: float | None = None
         self._connected = 0.0
@@ -104,7 +102,7 @@ class Lane:
             "delivery.report.only.error": True,
         }
         wanted = int(config.get("batch.size", _BATCH_BYTES))
-        allowed = self._batch_bytes()
+        allowed = self._router and self._router.batch_bytes
         if allowed is not None and allowed < wanted:
             # Otherwise the topic would refuse batches of many small records.
             config["batch.size"] = allowed
@@ -119,7 +117,6 @@ class Lane:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a producer, for one transaction under exactly once."""
         return self._producer is not None
 
     @property
@@ -143,7 +140,6 @@ class Lane:
         *,
         row: object = "",
     ) -> None:
-        """Adds a record to the lane's open transaction; begins one if there is none."""
         self._begin()
         where = _ANY_PARTITION if partition is None else partition
         while True:
@@ -213,28 +209,20 @@ class Lane:
     def _flush(self) -> None:
         deadline = time.monotonic() + self._sink.transaction_timeout.total_seconds()
         with self._said("records"):
-            while self._left():
+            while self._poll(_STEP_SECONDS, "flush"):
                 if time.monotonic() > deadline:
                     raise self._failures.unreachable("records", "timed out")
         self._check("records")
 
-    def _left(self) -> int:
-        """Waits a while for records to be delivered; returns how many are not."""
+    def _poll(self, seconds: float, call: str = "poll") -> int:
+        """Processes the brokers' answers. The client raises fatal errors here, such as a fence, without a callback."""
         try:
-            return self._producer.flush(_STEP_SECONDS)
+            return getattr(self._producer, call)(seconds)
         except confluent_kafka.KafkaException as error:
             self._failed = error.args[0]
             return 0
 
-    def _poll(self, seconds: float) -> None:
-        """Processes the brokers' answers. The client raises fatal errors here, such as a fence, without a callback."""
-        try:
-            self._producer.poll(seconds)
-        except confluent_kafka.KafkaException as error:
-            self._failed = error.args[0]
-
     def _said(self, what: str) -> AbstractContextManager[None]:
-        """Says in the log what the block waits for, if it takes long."""
         return said_while_waiting(self._log, lambda: self._failures.awaited(what))
 
     def _until(self, seconds: float, what: str) -> None:
@@ -331,16 +319,9 @@ class Lanes:
             lane.close()
 
     def _overtaken(self, found: Progress | None, known: Progress) -> SinkFencedError:
-        has = "no progress" if found is None else _shown(found)
         return SinkFencedError(
             f"another run of the sink {self.sink.transactional_id_prefix} has taken over the transactional id "
-            f"{self.sink.transactional_id(known.lane)}: this run committed {_shown(known)}, and the progress topic "
-            f"{self.topic.name} has {has}. What this run has committed stays; leave the rest to the other run",
+            f"{self.sink.transactional_id(known.lane)}: this run committed {told(known)}, and the progress topic "
+            f"{self.topic.name} has {told(found)}. What this run has committed stays; leave the rest to the other run",
             "If you expect no other run, find out who else uses this transactional_id_prefix",
         )
-
-
-def _shown(progress: Progress) -> str:
-    if progress.at == (progress.origin.before, 0):
-        return "nothing yet"
-    return f"version {progress.version} and {counted(progress.rows, 'row')} of the next"

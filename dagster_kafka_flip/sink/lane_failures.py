@@ -16,6 +16,7 @@ from dagster_kafka_flip.errors import (
     TopicNotFoundError,
     TransactionTimedOutError,
 )
+from dagster_kafka_flip.settings.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,26 +28,15 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.cluster_client import BrokerErrors
     from dagster_kafka_flip.source.connection import KafkaConnection
 
-_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})
-_TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"})
-_UNREACHABLE = frozenset(
-    {
-        "_TRANSPORT",
-        "_TIMED_OUT",
-        "_MSG_TIMED_OUT",
-        "_ALL_BROKERS_DOWN",
-        "_RESOLVE",
-        "_TIMED_OUT_QUEUE",
-        "REQUEST_TIMED_OUT",
-        "COORDINATOR_NOT_AVAILABLE",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "NOT_COORDINATOR",
-        "NOT_LEADER_FOR_PARTITION",
-        "NOT_ENOUGH_REPLICAS",
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-        # The end of an earlier transaction waits for topic partitions that have no leader.
-        "CONCURRENT_TRANSACTIONS",
-    }
+_FENCED = listed("_FENCED, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING")
+_TOO_LARGE = listed("MSG_SIZE_TOO_LARGE, INVALID_MSG_SIZE, RECORD_LIST_TOO_LARGE")
+# The last one: the end of an earlier transaction waits for topic partitions that have no leader.
+_UNREACHABLE = listed(
+    """
+    _TRANSPORT, _TIMED_OUT, _MSG_TIMED_OUT, _ALL_BROKERS_DOWN, _RESOLVE, _TIMED_OUT_QUEUE, REQUEST_TIMED_OUT,
+    COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, NOT_LEADER_FOR_PARTITION,
+    NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, CONCURRENT_TRANSACTIONS
+    """
 )
 _RIGHTS = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "WRITE and DESCRIBE on the transactional id {id}",
@@ -67,7 +57,6 @@ def unseen(sink: KafkaSink, *, may_be_committed: bool) -> str:
 
 
 def is_too_large(error: confluent_kafka.KafkaError) -> bool:
-    """Whether a record is larger than the producer or the topic allows."""
     return error.name() in _TOO_LARGE
 
 
@@ -80,9 +69,9 @@ class LaneFailures:
         sink: KafkaSink,
         lane: int,
         broker_errors: BrokerErrors,
-        unready: Callable[[], str] = str,
+        unready: Callable[[], str] | None = None,
     ) -> None:
-        self._connection, self._sink, self._unready = connection, sink, unready
+        self._connection, self._sink, self._unready = connection, sink, unready or str
         self._id = sink.transactional_id(lane)
         self._broker_errors = broker_errors
         self._record, self._size = "", -1
@@ -96,7 +85,6 @@ class LaneFailures:
         self._record = f"{message.topic()}-{message.partition()}, key {shown(message.key())}, {size} bytes"
 
     def error(self, error: confluent_kafka.KafkaError, what: str, age: float) -> KafkaFlipError:  # noqa: PLR0911
-        """Creates the error about a failed call or delivery."""
         name, limit = error.name(), self._sink.transaction_timeout.total_seconds()
         where = f"Kafka at {self._connection.bootstrap_servers}"
         if name in _FENCED:
@@ -153,7 +141,6 @@ class LaneFailures:
         )
 
     def unreachable(self, what: str, reason: str) -> ClusterUnreachableError:
-        """Creates the error about brokers that do not answer."""
         return ClusterUnreachableError(
             f"Kafka at {self._connection.bootstrap_servers} did not accept {what} of the lane {self._id} in time: "
             f"{self.reason(reason)}",
@@ -161,16 +148,13 @@ class LaneFailures:
         )
 
     def awaited(self, what: str) -> str:
-        """What a lane waits for, for the log."""
         where = f"Kafka at {self._connection.bootstrap_servers}"
         return f"{where} has not accepted {what} of the lane {self._id} yet: {self.reason('no answer')}"
 
     def reason(self, otherwise: str) -> str:
-        """Why brokers do not accept something, as far as they or librdkafka tell it."""
         return self._unready() or self._broker_errors.reason(otherwise)
 
     def too_large(self, row: object, topic: str, size: int) -> RowTooLargeError:
-        """Creates the error about a record that the producer does not take."""
         return RowTooLargeError(
             f"{row}: the record of {size} bytes for the topic {topic} is larger than message.max.bytes of the producer "
             "(1000000 by default)",
@@ -179,7 +163,7 @@ class LaneFailures:
         )
 
     def rejected(self, error: confluent_kafka.KafkaError) -> ConfigurationError:
-        """Creates the error about settings that librdkafka does not take; it does not show values."""
+        # The message must not show values.
         text = re.sub(r'value "[^"]*"', 'value "..."', error.str())
         return ConfigurationError(f"librdkafka rejects the settings of the sink's producer: {text}")
 

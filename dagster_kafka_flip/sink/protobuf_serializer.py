@@ -1,7 +1,4 @@
-"""ProtobufSerializer: columns in Protobuf's binary encoding, with a schema registry.
-
-The schema of columns, and how rows fill a message of a given one.
-"""
+"""ProtobufSerializer: the Protobuf schema of columns, and how rows fill a message of a given one."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ from dagster_kafka_flip.formats.protobuf_types import (
     type_name,
 )
 from dagster_kafka_flip.runtime.jvm_library import CATALOG
-from dagster_kafka_flip.settings.arguments import check_arguments
-from dagster_kafka_flip.sink import nested
-from dagster_kafka_flip.sink.nested import (
+from dagster_kafka_flip.runtime.spark_functions import f
+from dagster_kafka_flip.sink import conversion
+from dagster_kafka_flip.sink.conversion import (
     INSTEAD,
     NOT_NULL,
     Conversion,
@@ -39,8 +36,7 @@ from dagster_kafka_flip.sink.nested import (
     widened,
     without,
 )
-from dagster_kafka_flip.sink.registry_serializer import RegistrySerializer
-from dagster_kafka_flip.sink.serializers import serialized, struct_of
+from dagster_kafka_flip.sink.serializers import RegistrySerializer, serialized, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,9 +47,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.formats.column_types import ColumnType, Field
     from dagster_kafka_flip.formats.protobuf_schema import ProtobufSchema
     from dagster_kafka_flip.registry.registered_schema import RegisteredSchema
-    from dagster_kafka_flip.registry.schema_registry import SchemaRegistry
     from dagster_kafka_flip.registry.schemas import Schemas
-    from dagster_kafka_flip.sink.nested import Inside
+    from dagster_kafka_flip.sink.conversion import Inside
 
 
 class ProtobufSerializer(RegistrySerializer):
@@ -64,39 +59,15 @@ class ProtobufSerializer(RegistrySerializer):
     without a zone become strings: Protobuf has no type for them. A list or map that is null, or contains a null, is a
     RowNotSerializableError, because Protobuf would write an empty one.
 
-    Args:
+    Attributes:
         schema: The schema to register: the text of a .proto file, or its Path. Default: derived from the columns.
         message: The message, such as `shop.Order`. Default: the schema's only message.
-        registry: See RegistrySerializer.
-        columns: See RegistrySerializer.
-        use_latest: See RegistrySerializer.
-        subject: See RegistrySerializer.
     """
 
     kind = "PROTOBUF"
     uses_library = True
 
     message: str | None = None
-
-    @check_arguments
-    def __init__(
-        self,
-        schema: str | Path | None = None,
-        *,
-        message: str | None = None,
-        registry: SchemaRegistry | str,
-        columns: Sequence[str] = (),
-        use_latest: bool = False,
-        subject: str | None = None,
-    ) -> None:
-        super().__init__(
-            registry=registry,
-            columns=columns,  # pyright: ignore[reportArgumentType]
-            declared=schema,  # pyright: ignore[reportArgumentType]
-            message=message,  # pyright: ignore[reportCallIssue]
-            use_latest=use_latest,
-            subject=subject,
-        )
 
     @field_validator("declared", mode="before")
     @classmethod
@@ -114,7 +85,6 @@ class ProtobufSerializer(RegistrySerializer):
         return declared
 
     def made(self, columns: ColumnType, schemas: Schemas, subject: str) -> str:
-        """The schema of columns, with the numbers of the latest one's fields."""
         known = None
         with contextlib.suppress(SchemaNotFoundError):
             latest = schemas.latest(subject)
@@ -124,19 +94,15 @@ class ProtobufSerializer(RegistrySerializer):
         return proto_of(columns, known)
 
     def whole(self, columns: ColumnType, schema: RegisteredSchema, what: str) -> tuple[Column, bytes]:
-        """The struct of content and problem, and the message indexes."""
-        from pyspark.sql import functions as f
-
         parsed = _schema(schema, what)
         try:
             message = message_named(parsed, self.message)
         except ValueError as error:
             raise ConfigurationError(f"{what}: {error}") from None
-        conversion, value = conversion_of(columns, message, what), struct_of(columns.names)
+        found, value = conversion_of(columns, message, what), struct_of(columns.names)
         plan = f.lit(json.dumps({"fields": _plan(columns, message)}))
-        content = f.call_function(f"{CATALOG}.encode_protobuf", conversion.changed(value), plan)
-        whole = serialized(content, None if conversion.wrong is None else conversion.wrong(value))
-        return whole, _indexes(parsed, message.full_name, what)
+        content = f.call_function(f"{CATALOG}.encode_protobuf", found.changed(value), plan)
+        return serialized(content, found.problem(value)), _indexes(parsed, message.full_name, what)
 
 
 def _schema(schema: RegisteredSchema, what: str) -> ProtobufSchema:
@@ -174,13 +140,11 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 
 # Protobuf has no types for others: their digits, as text.
 _NAMES = {
-    "BOOLEAN": "bool",
-    "TINYINT": "int32",
-    "SMALLINT": "int32",
-    "INT": "int32",
+    **dict.fromkeys(WHOLE[:-1], "int32"),
     "BIGINT": "int64",
     "FLOAT": "float",
     "DOUBLE": "double",
+    "BOOLEAN": "bool",
     "BINARY": "bytes",
     "TIMESTAMP_LTZ": _TIMESTAMP,
 }
@@ -188,13 +152,11 @@ _NAMES = {
 _SECONDS = -62_135_596_800, 253_402_300_800
 _UNSIGNED = {"uint32": 2**32, "fixed32": 2**32, "uint64": 2**64, "fixed64": 2**64}
 
-# Protobuf keeps these numbers for itself.
-_FIRST_KEPT, _LAST_KEPT = 19_000, 19_999
 _LONGEST = 1000
 
 
 def proto_of(columns: ColumnType, known: Descriptor | None) -> str:
-    """Returns a .proto file with the message of columns.
+    """A .proto file with the message of columns.
 
     Fields keep the numbers that they have in an earlier message, whatever the order of columns; others get new ones,
     and the numbers of fields that are gone are reserved.
@@ -217,10 +179,7 @@ def _message_lines(name: str, struct: ColumnType, known: Descriptor | None) -> I
     highest = max(kept, default=0)
     for field in struct.fields:
         if field.name not in numbers:
-            highest += 1
-            if _FIRST_KEPT <= highest <= _LAST_KEPT:
-                highest = _LAST_KEPT + 1
-            numbers[field.name] = highest
+            numbers[field.name] = highest = highest + 1
     yield f"message {name} {{"
     gone = sorted(kept - set(numbers.values()))
     if gone:
@@ -232,7 +191,6 @@ def _message_lines(name: str, struct: ColumnType, known: Descriptor | None) -> I
 
 
 def _numbers_of(known: Descriptor) -> set[int]:
-    """The numbers that a message uses or reserved."""
     from google.protobuf.descriptor_pb2 import DescriptorProto
 
     proto = DescriptorProto()
@@ -269,8 +227,8 @@ def _inner_message(known: FieldDescriptor | None) -> Descriptor | None:
 
 
 def conversion_of(columns: ColumnType, message: Descriptor, what: str) -> Conversion:
-    """Returns what is done with columns before they fill a message. Fields are matched by name."""
-    return nested.conversion_of(columns, ("message", message), SchemaPath(what=what), _fit)
+    """What is done with columns before they fill a message. Fields are matched by name."""
+    return conversion.conversion_of(columns, ("message", message), SchemaPath(what), _fit)
 
 
 def _fit(kind: ColumnType, given: Any, at: SchemaPath) -> Sequence[Inside] | Conversion:
@@ -288,11 +246,11 @@ def _fit(kind: ColumnType, given: Any, at: SchemaPath) -> Sequence[Inside] | Con
         return _members(kind, message_of(field), at)
     if wanted == "wrapper":
         return _fit(kind, ("single", entry_of(field, "value")), at)
-    conversion = _scalar(kind, wanted, field, at)
-    if conversion is None:
+    found = _scalar(kind, wanted, field, at)
+    if found is None:
         name = field.message_type.full_name if field.message_type is not None else wanted
         raise at.misfit(f"is {kind}, but {name} in the schema")
-    return conversion
+    return found
 
 
 def _members(struct: ColumnType, message: Descriptor, at: SchemaPath) -> Sequence[Inside]:
@@ -322,40 +280,29 @@ def _not_null(field: FieldDescriptor) -> str | None:
 
 def _scalar(kind: ColumnType, wanted: str, field: FieldDescriptor, at: SchemaPath) -> Conversion | None:
     """The conversion of a value that holds no others; None if the schema has another type."""
-    from pyspark.sql import functions as f
-
     if wanted == "enum" and kind == STRING and field.enum_type is not None:
         numbers = {value.name: value.number for value in field.enum_type.values}
         by_name = f.create_map(*(f.lit(each) for pair in numbers.items() for each in pair))
-        wrong = without(lambda value: ~value.isin([*numbers]), f"{at.path} is not a name of its enum").wrong
-        return Conversion(lambda value: f.try_element_at(by_name, value), wrong)
+        why = f"{at.path} is not a name of its enum"
+        return without(lambda value: ~value.isin([*numbers]), why, lambda value: f.try_element_at(by_name, value))
     if wanted == "string" and kind.name in _TEXTS:
         # Of decimals the library writes all digits.
         return of_text(at.path) if kind == STRING else Conversion(_TEXTS[kind.name])
     has_value = wanted in COLUMNS and (field.message_type is None or wanted == "timestamp")
-    conversion = widened(kind, COLUMNS[wanted]) if has_value else None
-    if conversion is None:
-        return None
-    if wanted == "timestamp":
+    found = widened(kind, COLUMNS[wanted]) if has_value else None
+    if found is not None and wanted == "timestamp":
         first, end = (seconds * 1_000_000 for seconds in _SECONDS)
-        return without(
-            lambda value: ~f.unix_micros(value).between(first, end - 1),
-            f"{at.path} is not in the years 1 to 9999 of google.protobuf.Timestamp",
-        )
+        why = f"{at.path} is not in the years 1 to 9999 of google.protobuf.Timestamp"
+        return without(lambda value: ~f.unix_micros(value).between(first, end - 1), why)
     most = _UNSIGNED.get(type_name(field))
-    if most is None:
-        return conversion
-    wrong = without(
-        lambda value: ~value.cast("decimal(38,0)").between(f.lit(0), f.lit(Decimal(most - 1))),
-        f"{at.path} is out of the range of its field",
-    ).wrong
-    return Conversion(conversion.change, wrong)
+    if found is None or most is None:
+        return found
+    highest, why = Decimal(most - 1), f"{at.path} is out of the range of its field"
+    return without(lambda value: ~value.cast("decimal(38,0)").between(f.lit(0), f.lit(highest)), why, found.change)
 
 
 def _clock(value: Column) -> Column:
     """What a clock shows. Not by date_format, which takes it for a time of the session's zone: its clock skips some."""
-    from pyspark.sql import functions as f
-
     text = f.to_csv(f.struct(value.alias("value")), {"timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
     return f.when(value.isNotNull(), text)
 
@@ -375,7 +322,7 @@ def _plan(struct: ColumnType, message: Descriptor) -> list[dict[str, Any]]:
 
 
 def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
-    shape, meaning = shape_of(field), kind_of(field)
+    shape, meaning, around = shape_of(field), kind_of(field), field.containing_oneof
     single = kind.inner.type if shape == "repeated" else kind
     fields: list[dict[str, Any]] = []
     if shape == "map":
@@ -386,7 +333,6 @@ def _field_plan(kind: ColumnType, field: FieldDescriptor) -> dict[str, Any]:
         fields = _plan(single, message_of(field))
     elif meaning == "wrapper":
         fields = [_field_plan(single, entry_of(field, "value"))]
-    around = field.containing_oneof
     return {
         "number": field.number,
         "oneof": around.name if around is not None and len(around.fields) > 1 else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import (
@@ -14,12 +14,11 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.sink.batches import Batches
-from dagster_kafka_flip.sink.dead_letters import dead_letters_of
 from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.lane_failures import shown, unseen
 from dagster_kafka_flip.sink.progress import (
     Progress,
-    Segment,
+    ProgressTopic,
     are_even,
     check_all_there,
     check_known,
@@ -29,10 +28,8 @@ from dagster_kafka_flip.sink.progress import (
     check_table,
     plan_segments,
 )
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
 from dagster_kafka_flip.sink.record_router import RecordRouter
 from dagster_kafka_flip.sink.result import PublishResult
-from dagster_kafka_flip.sink.row_transform import RowTransform
 from dagster_kafka_flip.sink.table_rows import RowStream, SegmentRows, TableRow, settings_text
 from dagster_kafka_flip.sink.table_versions import reading
 
@@ -41,9 +38,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from dagster_kafka_flip.sink.dead_letters import DeadLetter
     from dagster_kafka_flip.sink.delta_source import DeltaSource
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
+    from dagster_kafka_flip.sink.progress import Segment
     from dagster_kafka_flip.sink.table_versions import TableVersions
     from dagster_kafka_flip.source.cluster import KafkaCluster
     from dagster_kafka_flip.source.connection import KafkaConnection
@@ -54,6 +51,7 @@ if TYPE_CHECKING:
 # A correction of the table is a later version, before which this one is published.
 _LEFT_OUT = "Correct the row in the sink's function, or leave it out with tolerate or dead_letter_topic"
 _MOST_WARNINGS = 10
+_LONGEST_MESSAGE = 2000
 
 # Longest wait for rows before the clock of the open transaction is looked at.
 _LOOK_SECONDS = 1.0
@@ -69,6 +67,7 @@ class Publication:
     cluster: KafkaCluster
     limits: Limits
     known: Mapping[int, tuple[int, int]]
+    transform: Callable[[DataFrame], DataFrame] | None
     log: Log
     committed: list[Progress] = field(default_factory=list[Progress])
     batches: int = 0
@@ -84,40 +83,29 @@ class Publication:
         self._folds = self.source.content == "changes" and self.sink.deletes == "tombstone"
         # Half of the time is left for the commit.
         self._longest = self.sink.transaction_timeout.total_seconds() / 2
-        # For each lane: the rows of its open transaction, and the progress of a commit without an answer.
-        self._open: list[_Tally] = []
+        # For each lane: what its open transaction has, and the progress of a commit without an answer. Counted are
+        # records, tombstones, bytes, dead_letters, and by the names of their errors rows that are left out.
+        self._open: list[Counter[str]] = []
         self._tried: dict[int, Progress] = {}
-        self._done = _Tally()
+        self._done = Counter[str]()
 
-    def begin(
-        self,
-        spark: SparkSession,
-        versions: TableVersions,
-        topic_id: str | None,
-        transform: Callable[[DataFrame], DataFrame] | None,
-    ) -> None:
-        """Takes what is there once Spark has started."""
-        self._spark, self._versions, self._topic_id = spark, versions, topic_id
-        self._transform = None if transform is None else RowTransform(spark, transform).of
-
-    def run(self, last: int, tag: str) -> None:
+    def run(self, spark: SparkSession, versions: TableVersions, topic_id: str | None, last: int) -> None:
         """Publishes all rows up to a version, or up to the limits of the run."""
+        self._spark, self._versions, self._topic_id = spark, versions, topic_id
         router = self._router = RecordRouter(self.cluster, self.sink, self.log)
-        of_router = (lambda: router.batch_bytes, router.unready, self.log)
-        lanes = [Lane(self.connection, self.sink, number, *of_router) for number in range(self.sink.lanes)]
+        lanes = [Lane(self.connection, self.sink, number, router, self.log) for number in range(self.sink.lanes)]
         self._lanes = Lanes(lanes, self.sink, self.topic)
         try:
             self.committed = self._owned_progress()
             self._settle()
-            origin = self.committed[0].origin
-            segments = plan_segments(self.committed, origin, last)
+            segments = plan_segments(self.committed, self.committed[0].origin, last)
             self._check(segments)
             if segments:
                 # A commit remembers the number, so that the warning comes once.
                 self._look_for_growth()
             for segment in segments:
                 self.log.info("publishing %s of %s", segment, self.source)
-                if not self._publish(segment, tag):
+                if not self._publish(segment):
                     return
         finally:
             self._lanes.close()
@@ -125,7 +113,7 @@ class Publication:
     @property
     def published(self) -> tuple[int, int]:
         """Records that are known to be committed, and bytes of their keys and values."""
-        return self._done.records, self._done.bytes
+        return self._done["records"], self._done["bytes"]
 
     def outcome(self) -> str:
         """What readers see of a run that fails now."""
@@ -136,7 +124,6 @@ class Publication:
     def result(
         self, planned: int, newest: int, table_id: str, seconds: float, spark_seconds: float | None = None
     ) -> PublishResult:
-        """What all calls of `run` published together."""
         last = min(progress.version for progress in self.committed)
         return PublishResult(
             table=str(self.source),
@@ -147,11 +134,11 @@ class Publication:
             newest_version=newest,
             rows_left=last < planned,
             batches=self.batches,
-            records=self._done.records,
-            tombstones=self._done.tombstones,
-            bytes=self._done.bytes,
-            left_out=dict(sorted(self._done.left_out.items())),
-            dead_letters=self._done.dead_letters,
+            records=self._done["records"],
+            tombstones=self._done["tombstones"],
+            bytes=self._done["bytes"],
+            left_out=_left_out(self._done),
+            dead_letters=self._done["dead_letters"],
             partitions_added=self._partitions_added,
             spark_seconds=spark_seconds,
             seconds=seconds,
@@ -161,7 +148,6 @@ class Publication:
         )
 
     def _look_for_growth(self) -> None:
-        """Warns if the topic has more topic partitions than when the sink last published."""
         now = self._router.keyed_partitions
         before = max((lane.topic_partitions or 0 for lane in self.committed), default=0)
         if now is None or not 0 < before < now or self._partitions_added:
@@ -205,7 +191,7 @@ class Publication:
                     origin=origin,
                     version=origin.before,
                     rows=0,
-                    columns=(),
+                    types="",
                     settings=self._settings,
                 )
                 lane.commit(begun)
@@ -219,10 +205,10 @@ class Publication:
         """Counts what was committed although the answer did not come, and forgets what was not."""
         for number, tried in self._tried.items():
             if self.committed[number] == tried:
-                self._done = self._done.plus(self._open[number])
+                self._done += self._open[number]
                 self.batches += 1
         self._tried.clear()
-        self._open = [_Tally() for _ in range(self.sink.lanes)]
+        self._open = [Counter() for _ in range(self.sink.lanes)]
 
     def _check(self, segments: list[Segment]) -> None:
         changes = [segment for segment in segments if not segment.is_snapshot]
@@ -237,14 +223,14 @@ class Publication:
                 self._versions.lacks_feed,
             )
 
-    def _publish(self, segment: Segment, tag: str) -> bool:
+    def _publish(self, segment: Segment) -> bool:
         """Publishes a segment; returns whether the run continues."""
         self._is_same_table = False
         with reading(self._versions, segment):
             with dead_spark_as_error():
-                self._read = SegmentRows(self._spark, self.source, self.sink, segment, self._transform)
+                self._read = SegmentRows(self._spark, self.source, self.sink, segment, self.transform)
             self._rows = Batches(self.committed, folds=self._folds)
-            with RowStream(self._spark, self._read.rows, tag) as stream:
+            with RowStream(self._spark, self._read.rows) as stream:
                 for chunk in stream.chunks(_LOOK_SECONDS):
                     if not all(map(self._take, map(TableRow._make, chunk))) or not self._look():
                         return False
@@ -263,12 +249,10 @@ class Publication:
         return not self._is_full(1.0) or self._commit()
 
     def _is_full(self, share: float) -> bool:
-        most, size = self.limits.max_records_per_batch, self.limits.max_bytes_per_batch
-        if most is None and size is None:
-            return False
-        return (most is not None and sum(each.records + each.dead_letters for each in self._open) >= most * share) or (
-            size is not None and sum(each.bytes for each in self._open) >= size * share
-        )
+        most, size, counts = self.limits.max_records_per_batch, self.limits.max_bytes_per_batch, self._open
+        return (
+            most is not None and sum(each["records"] + each["dead_letters"] for each in counts) >= most * share
+        ) or (size is not None and sum(each["bytes"] for each in counts) >= size * share)
 
     def _end_version(self, following: int) -> None:
         for held in self._rows.turn_to(following):
@@ -291,13 +275,17 @@ class Publication:
             self.first = row.version
         try:
             self._publish_row(row, key, value, lane)
-            self._open[row.lane].add(key, value)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
             if lane.has_failed or not self.sink.leaves_out(error):
                 error.advice = ". ".join(filter(None, (error.advice, _LEFT_OUT)))
                 raise
             self._leave_out(row, key, value, lane, error)
+        else:
+            counts = self._open[row.lane]
+            counts["records"] += 1
+            counts["tombstones"] += value is None
+            counts["bytes"] += len(key or b"") + len(value or b"")
 
     def _publish_row(self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane) -> None:
         label = _RowLabel(row.version, self._table, key)
@@ -320,22 +308,24 @@ class Publication:
     def _leave_out(
         self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane, error: UnpublishableRowError
     ) -> None:
-        """Leaves a row out, and sends it to the dead-letter topic, if there is one, in the same transaction."""
         self._warnings += 1
         if self._warnings <= _MOST_WARNINGS:
             self.log.warning("left out: %s", error)
-        letter = None
+        counts = self._open[row.lane]
+        counts[type(error).__name__] += 1
         topic = self.sink.dead_letter_topic
-        if topic is not None:
-            letters = dead_letters_of(row, key, value, self._table, self.sink, error)
-            letter = next((each for each in letters if self._wrote(each, topic, lane)), None)
-            if letter is None:
-                # Without key and value it is some hundred bytes.
-                msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
-                raise RowTooLargeError(msg) from error
-        self._open[row.lane].leave_out(type(error).__name__, letter)
+        if topic is None:
+            return
+        for letter in _dead_letters(row, key, value, self._table, self.sink, error):
+            if self._wrote(letter, topic, lane):
+                counts["dead_letters"] += 1
+                counts["bytes"] += len(letter.key or b"") + len(letter.value or b"")
+                return
+        # Without key and value it is some hundred bytes.
+        msg = f"the dead-letter topic {topic} does not even accept the reason for a row: {error}"
+        raise RowTooLargeError(msg) from error
 
-    def _wrote(self, letter: DeadLetter, topic: str, lane: Lane) -> bool:
+    def _wrote(self, letter: _DeadLetter, topic: str, lane: Lane) -> bool:
         """Writes a dead letter; whether the topic takes one so large."""
         try:
             self._router.check(topic, letter.key, letter.value, letter.headers, "a dead letter")
@@ -349,16 +339,18 @@ class Publication:
     def _commit(self) -> bool:
         """Commits each lane's transaction with its progress; whether the run may do another batch."""
         read, before = self._read, self.committed
-        now = self._rows.progress(read.columns, self._settings, read.schema_ids, read.types)
         moved = [
-            # Left out: for those of runs that fail, which report nothing to Dagster.
             replace(
                 each,
+                types=read.types,
+                settings=self._settings,
+                schema_ids=read.schema_ids,
                 topic_partitions=self._router.keyed_partitions,
                 commit=self._versions.mark_of(each.version),
-                left_out=before[each.lane].left_out + sum(self._open[each.lane].left_out.values()),
+                # For those of runs that fail, which report nothing to Dagster.
+                left_out=before[each.lane].left_out + sum(_left_out(self._open[each.lane]).values()),
             )
-            for each in now
+            for each in self._rows.reached()
             if each.at != before[each.lane].at
         ]
         if moved:
@@ -376,7 +368,8 @@ class Publication:
                 del self._tried[lane]
                 raise
             self.committed[lane] = self._tried.pop(lane)
-            self._done, self._open[lane] = self._done.plus(self._open[lane]), _Tally()
+            self._done += self._open[lane]
+            self._open[lane] = Counter()
         self.batches += bool(moved)
         self.log.info("committed: version %d", min(progress.version for progress in self.committed))
         return self.limits.max_batches is None or self.batches < self.limits.max_batches
@@ -392,6 +385,10 @@ class Publication:
             self._is_same_table = True
 
 
+def _left_out(counts: Counter[str]) -> dict[str, int]:
+    return {name: number for name, number in sorted(counts.items()) if name.endswith("Error")}
+
+
 class _RowLabel(NamedTuple):
     """A row, for messages: most rows have none, so the text is made only then."""
 
@@ -403,26 +400,35 @@ class _RowLabel(NamedTuple):
         return f"version {self.version} of {self.table}, key {shown(self.key)}"
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Numbers of records; `left_out` by the error's class."""
+class _DeadLetter(NamedTuple):
+    """A record of the dead-letter topic."""
 
-    records: int = 0
-    tombstones: int = 0
-    bytes: int = 0
-    dead_letters: int = 0
-    left_out: Counter[str] = field(default_factory=Counter[str])
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
 
-    def add(self, key: bytes | None, value: bytes | None) -> None:
-        self.records += 1
-        self.tombstones += value is None
-        self.bytes += len(key or b"") + len(value or b"")
 
-    def leave_out(self, error: str, letter: DeadLetter | None) -> None:
-        self.left_out[error] += 1
-        if letter is not None:
-            self.dead_letters += 1
-            self.bytes += len(letter.key or b"") + len(letter.value or b"")
+def _dead_letters(
+    row: TableRow, key: bytes | None, value: bytes | None, table: str, sink: KafkaSink, error: UnpublishableRowError
+) -> list[_DeadLetter]:
+    """What can be sent of a row that is left out, the most of it first: the next if the topic does not take it."""
+    why = {
+        "error": type(error).__name__,
+        "message": str(error)[:_LONGEST_MESSAGE],
+        "table": table,
+        "version": str(row.version),
+        "topic": (row.topic or "")[:249] if sink.topic_column is not None else sink.topic,
+        "sink": sink.transactional_id_prefix,
+    }
 
-    def plus(self, other: _Tally) -> _Tally:
-        return _Tally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+    def headers(content: str) -> list[tuple[str, bytes | None]]:
+        return [(f"kafka_flip.{name}", text.encode()) for name, text in {**why, "value": content}.items()]
+
+    # A row that can't be serialized is there as JSON.
+    whole, what = (value, "record") if row.text is None else (row.text.encode(), "row as JSON")
+    return [
+        _DeadLetter(key, whole, [*row.named_headers, *headers(what)]),
+        _DeadLetter(key, None, [*row.named_headers, *headers("left out: too large")]),
+        _DeadLetter(key, None, headers("left out: too large")),
+        _DeadLetter(None, None, headers("left out: too large, as the key")),
+    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import uuid
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from dagster_kafka_flip.runtime.spark_status import watch_executors
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import are_even, check_sink, check_table, lanes_behind
+from dagster_kafka_flip.sink.progress import are_even, check_same_history, check_sink, check_table, lanes_behind
 from dagster_kafka_flip.sink.publication import Publication
 from dagster_kafka_flip.sink.record_router import topic_not_found
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, mark_of
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.result import PublishResult
 
 _logger = logging.getLogger(__name__)
+
+_LOGGED = ("table", "topic", "first_version", "last_version", "lag_versions", "records", "bytes", "batches", "seconds")
 
 
 @check_options(inside={"source": DeltaSource, "sink": KafkaSink, "limits": Limits})
@@ -81,12 +82,13 @@ def publish(
         expect("transform", transform, FunctionType, "a function of a DataFrame, such as lambda rows: rows.where(...)")
     sink.check_content(source.content)
     with contextlib.closing(KafkaCluster(connection, log=logger)) as cluster:
-        run = Publication(source, sink, connection, cluster, limits or Limits(), known or {}, logger or _logger)
+        limits, known = limits or Limits(), known or {}
+        run = Publication(source, sink, connection, cluster, limits, known, transform, logger or _logger)
         metrics = Metrics({"table": str(source), "topic": sink.topic, "sink": sink.transactional_id_prefix})
         with measured_run(metrics) as measured:
             try:
                 with outcome(run.outcome):
-                    result = _run(run, spark, transform)
+                    result = _run(run, spark)
             finally:
                 # A failed run's commits stay, and the next run does not count them.
                 records, size = run.published
@@ -97,14 +99,11 @@ def publish(
         return result
 
 
-def _run(
-    run: Publication, spark: Callable[[], SparkSession], transform: Callable[[DataFrame], DataFrame] | None
-) -> PublishResult:
+def _run(run: Publication, spark: Callable[[], SparkSession]) -> PublishResult:
     source, sink, log, begun = run.source, run.sink, run.log, time.monotonic()
-    topics = {"topic": sink.topic, "dead_letter_topic": sink.dead_letter_topic}
-    wanted = {option: name for option, name in topics.items() if name is not None}
-    described = run.cluster.describe_topics(list(wanted.values()), skip_missing=True)
-    for option, name in wanted.items():
+    topics = {option: name for option in ("topic", "dead_letter_topic") if (name := getattr(sink, option)) is not None}
+    described = run.cluster.describe_topics(list(topics.values()), skip_missing=True)
+    for option, name in topics.items():
         if name not in described:
             raise topic_not_found(option, name)
     topic_id = described[sink.topic].topic_id
@@ -112,7 +111,7 @@ def _run(
     # Not yet the owner, so this may be outdated. It only shows that there is nothing to do: progress never goes back.
     found = run.topic.read(settled=False)
     check_sink(found, sink.transactional_id_prefix, sink.lanes, sink.topic, topic_id)
-    if not lanes_behind(found, run.known) and (local := _idle(source, sink.lanes, found)) is not None:
+    if not lanes_behind(found, run.known) and (local := _idle(source, sink, found)) is not None:
         log.info("nothing new in %s: version %d is published", source, found[0].version)
         run.committed = [found[lane] for lane in sorted(found)]
         return run.result(found[0].version, *local, time.monotonic() - begun)
@@ -134,40 +133,25 @@ def _run(
             sink.topic,
         )
     last = versions.last()
-    run.begin(session, versions, topic_id, transform)
-    tag = f"dagster-kafka-flip-{uuid.uuid4().hex}"
-    retried(log, "publishing", lambda: run.run(last, tag))
+    retried(log, "publishing", lambda: run.run(session, versions, topic_id, last))
     result = run.result(last, versions.newest, versions.table_id, time.monotonic() - begun, spark_seconds)
-    log_with_fields(
-        log,
-        "published",
-        table=str(source),
-        topic=sink.topic,
-        first_version=result.first_version,
-        last_version=result.last_version,
-        lag_versions=result.lag_versions,
-        records=result.records,
-        left_out=sum(result.left_out.values()),
-        bytes=result.bytes,
-        batches=result.batches,
-        seconds=result.seconds,
-    )
+    facts = {name: getattr(result, name) for name in _LOGGED}
+    log_with_fields(log, "published", **facts, left_out=sum(result.left_out.values()))
     return result
 
 
-def _idle(source: DeltaSource, lanes: int, found: Mapping[int, Progress]) -> tuple[int, str] | None:
+def _idle(source: DeltaSource, sink: KafkaSink, found: Mapping[int, Progress]) -> tuple[int, str] | None:
     """The table's newest version and its id, if all is published, as far as that shows without Spark."""
     local = local_version(source)
-    if local is None or len(found) < lanes or not are_even([*found.values()]):
+    if local is None or len(found) < sink.lanes or not are_even([*found.values()]):
         return None
     newest, table_id = local
     version = found[0].version
     # A progress beyond the table, or a stop beyond it, is an error that is found with Spark.
     if not (newest if source.stop is None else source.stop) <= version <= newest:
         return None
+    check_table(found, sink.transactional_id_prefix, str(source), table_id)
     there = commits_between(source.target.location, version, version)
     mark = mark_of(there[0]) if there else None
-    for progress in found.values():
-        if progress.table_id != table_id or (mark is not None and progress.commit not in {None, mark}):
-            return None
+    check_same_history(found, sink.transactional_id_prefix, newest, lambda _: mark)
     return local

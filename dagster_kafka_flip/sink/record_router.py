@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
 import time
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import (
@@ -18,12 +17,12 @@ from dagster_kafka_flip.sink.kafka_sink import is_topic_name
 from dagster_kafka_flip.source.split import TopicSettings
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Sequence
 
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.table_rows import TableRow
     from dagster_kafka_flip.source.cluster import KafkaCluster
+    from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
 # What a client sees that may not read them.
@@ -40,16 +39,14 @@ class _Topic(NamedTuple):
 class RecordRouter:
     """Chooses where records go, and checks that they can. In messages, `where` is the row."""
 
-    def __init__(
-        self, cluster: KafkaCluster, sink: KafkaSink, log: logging.Logger | logging.LoggerAdapter[Any]
-    ) -> None:
+    def __init__(self, cluster: KafkaCluster, sink: KafkaSink, log: Log) -> None:
         self._cluster, self._sink, self._log = cluster, sink, log
         # None for a topic that does not exist.
         self._topics: dict[str, _Topic | None] = {}
         self._turn = 0
         compression = [sink.properties.get(name, "none") for name in ("compression.type", "compression.codec")]
         # A compressed record may fit: only its broker knows. To leave it out, that has to be known before.
-        self._is_size_known = sink.tolerates_large_rows or set(compression) == {"none"}
+        self._is_size_known = sink.leaves_out(RowTooLargeError("")) or set(compression) == {"none"}
         letters = sink.dead_letter_topic
         found = None if letters is None else self._topic(letters)
         if found is not None and found.settings.is_compacted:
@@ -58,7 +55,6 @@ class RecordRouter:
                 "lost",
                 "Set cleanup.policy=delete on it, or use another topic",
             )
-
         if self._topic(sink.topic) is None and sink.topic_column is None:
             # Otherwise each row would be left out, if such rows are tolerated.
             raise topic_not_found("topic", sink.topic)
@@ -83,7 +79,7 @@ class RecordRouter:
         return self._cluster.unready([*known, self._sink.progress_name, "__transaction_state"])
 
     def of(self, row: TableRow, key: bytes | None, value: bytes | None, where: object) -> tuple[str, int | None]:
-        """Returns a record's topic and topic partition; None for the client's partitioner."""
+        """A record's topic and topic partition; None for the client's partitioner."""
         sink = self._sink
         topic = sink.topic if sink.topic_column is None else self._named(row.topic, where)
         found = self._topic(topic)
@@ -93,10 +89,11 @@ class RecordRouter:
                 "Create it, or correct the row",
             )
         count = found.partitions
+        chosen: Any = row.partition
         if sink.partition_column is not None:
-            chosen, by = row.partition, f"the column {sink.partition_column}"
+            by = f"the column {sink.partition_column}"
         elif callable(sink.partitioner):
-            chosen, by = _whole(sink.partitioner(topic, key, value, count), count, where), "the partitioner"
+            chosen, by = sink.partitioner(topic, key, value, count), "the partitioner"
         elif sink.partitioner == "fixed":
             return topic, row.lane % count
         elif sink.partitioner == "round_robin":
@@ -104,15 +101,17 @@ class RecordRouter:
             return topic, (self._turn - 1) % count
         else:
             return topic, None
-        if chosen is None or not 0 <= chosen < count:
+        # Whole numbers of numpy, too, but no truth value, which is one for Python.
+        if isinstance(chosen, bool) or not isinstance(chosen, Integral) or not 0 <= int(chosen) < count:
             raise RowMisplacedError(
-                f"{where}: {by} names the topic partition {chosen}, but {topic} has {count}, numbered from 0",
+                f"{where}: {by} names the topic partition {repr(chosen)[:100]}, but {topic} has {count}, numbered from "
+                "0",
                 "Correct it, or add topic partitions",
             )
-        return topic, chosen
+        return topic, int(chosen)
 
     def time(self, topic: str, row: TableRow, where: object) -> int | None:
-        """Returns a record's time; None for now."""
+        """A record's time; None for now."""
         ms = row.timestamp_ms
         if ms is None:
             return None
@@ -135,7 +134,6 @@ class RecordRouter:
         )
 
     def headers(self, row: TableRow, where: object) -> list[tuple[str, bytes | None]]:
-        """Returns a record's headers."""
         if not row.headers:
             return []
         found, column = row.named_headers, self._sink.headers
@@ -155,7 +153,6 @@ class RecordRouter:
         headers: Sequence[tuple[str, bytes | None]],
         where: object,
     ) -> None:
-        """Checks that a topic takes a record."""
         found = self._topic(topic)
         if found is None:
             return
@@ -167,19 +164,16 @@ class RecordRouter:
         most = found.settings.max_bytes
         if not self._is_size_known or most is None:
             return
-        if not headers and len(key or b"") + len(value or b"") + _MOST_AROUND <= most:
-            # Quicker than the exact size.
-            return
-        size = batch_bytes(key, value, headers)
+        size = most_bytes(key, value, headers)
         if size > most:
             raise RowTooLargeError(
-                f"{where}: the record of {size} bytes is larger than max.message.bytes of the topic {topic} ({most})",
+                f"{where}: the record may take {size} bytes, which is more than max.message.bytes of the topic {topic} "
+                f"({most})",
                 'Raise max.message.bytes of the topic, and if it is lower, properties={"message.max.bytes": "..."} of '
                 "the KafkaSink; or leave columns out of the value",
             )
 
     def _named(self, topic: str | None, where: object) -> str:
-        """The topic that a row names."""
         sink = self._sink
         if not topic:
             raise RowMisplacedError(f"{where}: the column {sink.topic_column} names no topic")
@@ -202,46 +196,19 @@ class RecordRouter:
         return self._topics[name]
 
 
-def _whole(chosen: Any, count: int, where: object) -> int:
-    """What a partitioner returned, as an int: numpy's numbers, too, but not a truth value or a part of a number."""
-    with contextlib.suppress(TypeError):
-        if not isinstance(chosen, bool):
-            return operator.index(chosen)
-    raise RowMisplacedError(
-        f"{where}: the partitioner returned {repr(chosen)[:100]} ({type(chosen).__name__}) instead of a topic "
-        "partition's number",
-        f"Let it return an int from 0 to {count - 1}",
-    )
-
-
 def topic_not_found(option: str, name: str) -> TopicNotFoundError:
-    """Creates the error about a topic of the sink that does not exist."""
     return TopicNotFoundError(
         f"the topic {name} does not exist, or this client may not describe it",
         f"Create it, or correct {option} of the KafkaSink",
     )
 
 
-# Bytes of a batch's header, in the format of Kafka 0.11 and later.
-_BATCH = 61
-# Bytes of a batch's only record: attributes, and its distances in time and offset from the first record.
-_RECORD = 3
-_NULL = 1
-# A record without headers is at most so much larger than key and value: four numbers are of five bytes or less.
-_MOST_AROUND = 80
+# Bytes around key and value: the header of a batch (61), attributes of its only record, distances in time and offset
+# (3), and four numbers of 5 bytes or less. Around a header's name and value: two such numbers.
+_AROUND_RECORD, _AROUND_HEADER = 84, 10
 
 
-def batch_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Returns the bytes of an uncompressed batch with one record."""
-    size = _RECORD + _sized(key) + _sized(value) + _varint(len(headers))
-    size += sum(_sized(name.encode()) + _sized(each) for name, each in headers)
-    return _BATCH + _varint(size) + size
-
-
-def _sized(data: bytes | None) -> int:
-    return _NULL if data is None else _varint(len(data)) + len(data)
-
-
-def _varint(number: int) -> int:
-    """The bytes of a number in zigzag code."""
-    return max(1, ((number << 1).bit_length() + 6) // 7)
+def most_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """The most bytes that an uncompressed batch with one record has; exactly, it may be some less."""
+    size = _AROUND_RECORD + len(key or b"") + len(value or b"")
+    return size + sum(_AROUND_HEADER + len(name.encode()) + len(each or b"") for name, each in headers)

@@ -72,6 +72,7 @@ class PublishResult:
         """What the scheduler's metadata shows, by the keys of docs/metadata.md."""
         starting = self.spark_seconds
         publishing = self.seconds - (starting or 0)
+        rate = round(self.records / publishing, 3) if self.records and publishing > 0 else None
         values: dict[str, Any] = {
             "kafka/idle": self.first_version is None,
             "kafka/records_written": self.records,
@@ -89,9 +90,7 @@ class PublishResult:
             "spark/started": starting is not None,
             "seconds/spark_start": None if starting is None else round(starting, 3),
             "seconds/total": round(self.seconds, 3),
-            "kafka/records_written_per_second": round(self.records / publishing, 3)
-            if self.records and publishing > 0
-            else None,
+            "kafka/records_written_per_second": rate,
             SINK: self.sink,
             "kafka/progress_topic": self.progress_topic,
             SINK_PROGRESS: self.known_json,
@@ -101,16 +100,21 @@ class PublishResult:
     @property
     def known_json(self) -> dict[str, dict[str, int]]:
         """`known` as JSON, and how many rows were left out since the sink began, if any."""
+        left_out = {each.lane: {"left_out": each.left_out} if each.left_out else {} for each in self.progress}
         return {
-            str(lane.lane): {
-                "version": lane.version,
-                "rows": lane.rows,
-                **({"left_out": lane.left_out} if lane.left_out else {}),
-            }
-            for lane in self.progress
+            str(lane): {"version": version, "rows": rows, **left_out[lane]}
+            for lane, (version, rows) in self.known.items()
         }
 
     @property
     def known(self) -> dict[int, tuple[int, int]]:
         """By lane: the last complete table version, and the rows published of the next. Pass it to the next run."""
         return {lane.lane: lane.at for lane in self.progress}
+
+
+def known_of(told: Any) -> dict[int, tuple[int, int]]:
+    """`known`, of what a run's metadata tells; empty if that is somebody else's, under the same name."""
+    try:
+        return {int(lane): (int(reached["version"]), int(reached["rows"])) for lane, reached in told.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}

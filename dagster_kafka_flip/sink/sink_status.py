@@ -6,8 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.sink.progress import check_sink, check_table
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+from dagster_kafka_flip.sink.progress import ProgressTopic, check_sink, check_table, plan_segments
 from dagster_kafka_flip.sink.table_versions import TableVersions, local_version, not_there
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.table.commit import Effect, effect_of
@@ -28,14 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """The progress of a sink, and what its next run would publish.
+    """The progress of a sink, and what its next run would publish: versions from `first`, or its snapshot, to `stop`.
 
     Attributes:
         lanes: Progress of each lane that has some.
-        first: The first version that the next run would publish, or the rest of it; None if nothing is left, or if only
-            the table's history shows where the sink starts.
-        snapshot: Whether the next run would publish all rows of `first`.
-        stop: The last version that the next run would publish.
+        first: None if nothing is left, or if only the table's history shows where the sink starts.
     """
 
     lanes: tuple[Progress, ...]
@@ -79,34 +75,26 @@ def sink_status(
     newest, table_id = local
     check_table(found, sink.transactional_id_prefix, str(source), table_id)
     stop = newest if source.stop is None else min(newest, source.stop)
-    first, snapshot = _first(source, found, newest, stop)
+    first, snapshot = _first(source, found, stop)
     return SinkStatus(tuple(found[number] for number in sorted(found)), first, snapshot, newest, stop)
 
 
-def _first(source: DeltaSource, found: Mapping[int, Progress], newest: int, stop: int) -> tuple[int | None, bool]:
+def _first(source: DeltaSource, found: Mapping[int, Progress], stop: int) -> tuple[int | None, bool]:
     """The first version that the next run would publish, and whether as a snapshot."""
     if found:
-        origin = next(iter(found.values())).origin
-        first = min(progress.version for progress in found.values()) + 1
-        is_snapshot = origin.snapshot and first == origin.version
-    elif source.start == "snapshot":
-        first, is_snapshot = stop, True
-    elif source.start == "latest":
-        first, is_snapshot = newest + 1, False
-    elif isinstance(source.start, int):
-        first, is_snapshot = source.start, False
-    else:
+        left = plan_segments([*found.values()], next(iter(found.values())).origin, stop)
+        return (left[0].first, left[0].is_snapshot) if left else (None, False)
+    if source.start == "snapshot":
+        return stop, True
+    if not isinstance(source.start, int):
         return None, False
-    return (first, is_snapshot) if first <= stop else (None, False)
+    return (source.start, False) if source.start <= stop else (None, False)
 
 
 def planned_versions(
     source: DeltaSource, first: int, last: int, spark: Callable[[], SparkSession]
 ) -> list[dict[str, Any]]:
-    """Returns versions as the table's history describes them: `version`, `operation` and `rows`.
-
-    The rows are those that it inserted, updated or deleted; None if its commit does not report it.
-    """
+    """Versions, and the rows that each inserted, updated or deleted; None if its commit does not report them."""
     target = source.target
     commits = commits_between(target.location, first, last) if target.is_path else None
     if commits is None:

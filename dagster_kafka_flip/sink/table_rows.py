@@ -7,16 +7,20 @@ import json
 import queue
 import re
 import time
+import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, NotAppendedError, SinkProgressError
-from dagster_kafka_flip.formats.column_types import of_spark
+from dagster_kafka_flip.formats.column_types import WHOLE, of_spark
 from dagster_kafka_flip.runtime.jvm_library import use_library
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import stop_jobs, tagged_jobs
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import first_few
+from dagster_kafka_flip.sink.delta_source import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FEED_COLUMNS
 from dagster_kafka_flip.sink.progress import ANEW
+from dagster_kafka_flip.sink.row_transform import checked_rows
 from dagster_kafka_flip.sink.serializers import (
     Encoded,
     RowsToEncode,
@@ -29,7 +33,7 @@ from dagster_kafka_flip.sink.serializers import (
 from dagster_kafka_flip.table.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -39,10 +43,6 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.sink.kafka_sink import KafkaSink
     from dagster_kafka_flip.sink.progress import Segment
 
-
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
-FEED_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-
 # What becomes of a key comes behind what becomes of its earlier row. In an overwrite one version deletes and inserts
 # a key; in an update one row may take over the key that another leaves. LEFT is the tombstone of a key behind the
 # previous value, which counts if no row takes the key over.
@@ -51,15 +51,11 @@ _RANKS = {"delete": DELETE, "update_preimage": PREVIOUS, "update_postimage": UPD
 
 
 class TableRow(NamedTuple):
-    """One row of a segment, serialized.
+    """One row of a segment as a record.
 
     Attributes:
         rank: What the change is: DELETE, PREVIOUS, LEFT, UPDATED or INSERT.
-        key: The record's key, without what `SegmentRows.frames` has.
-        value: The record's value, likewise.
-        topic: The record's topic; None for the sink's.
-        partition: The record's topic partition; None for the partitioner's.
-        timestamp_ms: The record's time; None for the time of publication.
+        key: The record's key, without what `SegmentRows.frames` has; so the value.
         headers: Names and values, as the column has them.
         problem: Why key or value can't be serialized; None if they are.
         text: The whole row as JSON, if there is a problem and a dead-letter topic.
@@ -102,8 +98,8 @@ class SegmentRows:
     """The rows of one segment, as a lazy DataFrame of `TableRow`.
 
     Attributes:
-        columns: The table's columns that the rows are serialized with.
-        types: Their types, as Spark's JSON.
+        columns: The table's columns that the rows are serialized with, their `types` as Spark's JSON, and the `schema`
+            with those of the change.
         rows: The rows, sorted by version, key and rank, then by everything else: only equal rows may change places.
         frames: The bytes before each key and each value.
         schema_ids: Ids of the registered schemas of key and value.
@@ -115,47 +111,44 @@ class SegmentRows:
         source: DeltaSource,
         sink: KafkaSink,
         segment: Segment,
-        transform: Callable[[DataFrame, Segment], DataFrame] | None = None,
+        transform: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         self._spark, self._source, self._sink, self._segment = spark, source, sink, segment
-        changes = self._changes() if transform is None else transform(self._changes(), segment)
-        self.columns = tuple(name for name in changes.columns if name not in FEED_COLUMNS)
-        if segment.columns is not None:
-            gone = [name for name in segment.columns if name not in self.columns]
-            if gone:
-                raise SinkProgressError(
-                    f"the sink {sink.transactional_id_prefix} has published {segment} of {source} in part, with the "
-                    f"column {gone[0]}, which the table or the sink's function no longer has",
-                    f"Add the column again. Else {ANEW}",
-                )
-            self.columns = segment.columns
-            changes = self._as_before(changes)
-        self.types = _types_text(changes.schema, self.columns)
+        changes = self._changes()
+        if transform is not None:
+            changes = checked_rows(changes, transform)
+        if segment.types is not None:
+            changes = self._as_before(changes, segment.types)
+        else:
+            self.columns = tuple(name for name in changes.columns if name not in FEED_COLUMNS)
+        self.schema = changes.schema
+        self.types = _types_text(self.schema, self.columns)
         self.rows = self._serialized(changes)
 
-    def _as_before(self, changes: DataFrame) -> DataFrame:
+    def _as_before(self, changes: DataFrame, before: str) -> DataFrame:
         """The rows with the types that a version was published with in part: a new field would change all rows."""
-        from pyspark.sql import types as t
+        from pyspark.sql.types import StructType
 
-        before = self._segment.types
-        if before in (None, _types_text(changes.schema, self.columns)):
+        struct = StructType.fromJson(json.loads(before))
+        self.columns = tuple(struct.names)
+        gone = [name for name in self.columns if name not in changes.columns]
+        if gone:
+            raise SinkProgressError(
+                f"the sink {self._sink.transactional_id_prefix} has published {self._segment} of {self._source} in "
+                f"part, with the column {gone[0]}, which the table or the sink's function no longer has",
+                f"Add the column again. Else {ANEW}",
+            )
+        if before == _types_text(changes.schema, self.columns):
             return changes
         others = [field for field in changes.schema.fields if field.name not in self.columns]
-        return changes.to(t.StructType([*t.StructType.fromJson(json.loads(before)).fields, *others]))
+        return changes.to(StructType([*struct.fields, *others]))
 
     def _changes(self) -> DataFrame:
-        from pyspark.sql import functions as f
-
         segment, target = self._segment, self._source.target
-        reader = self._spark.read.format("delta")
-        if segment.is_snapshot:
-            reader = reader.option("versionAsOf", segment.last)
-        else:
-            reader = (
-                reader.option("readChangeFeed", "true")
-                .option("startingVersion", segment.first)
-                .option("endingVersion", segment.last)
-            )
+        options: dict[str, Any] = {"versionAsOf": segment.last}
+        if not segment.is_snapshot:
+            options = {"readChangeFeed": "true", "startingVersion": segment.first, "endingVersion": segment.last}
+        reader = self._spark.read.format("delta").options(**options)
         found = reader.load(target.location) if target.is_path else reader.table(target.identifier)
         if segment.is_snapshot:
             taken = [name for name in found.columns if name.lower() in FEED_COLUMNS]
@@ -173,8 +166,6 @@ class SegmentRows:
         return self._wanted(found)
 
     def _wanted(self, changes: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
         kind = f.col(CHANGE_TYPE)
         content = self._source.content
         if content == "all_images":
@@ -195,9 +186,7 @@ class SegmentRows:
         return changes.where(~f.col(COMMIT_VERSION).isin(changed)) if changed else changes
 
     def _serialized(self, changes: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        sink, schema = self._sink, changes.schema
+        sink, schema = self._sink, self.schema
         kind = f.col(CHANGE_TYPE)
         rank = f.lit(None).cast("int")
         for name, number in _RANKS.items():
@@ -254,35 +243,27 @@ class SegmentRows:
         key = None
         if sink.key is not None:
             check_key(schema, sink.key.columns_of(self.columns))
-            key = sink.key.encode(RowsToEncode(schema, self.columns, sink.topic, is_key=True, schema_id=of_key))
-        return key, sink.value.encode(RowsToEncode(schema, columns, sink.topic, is_key=False, schema_id=of_value))
+            key = sink.key.encode(RowsToEncode(schema, self.columns, sink.topic, "key", of_key))
+        return key, sink.value.encode(RowsToEncode(schema, columns, sink.topic, "value", of_value))
 
     def _places(self, schema: StructType) -> list[Column]:
-        from pyspark.sql import functions as f
-        from pyspark.sql import types as t
-
-        def column(option: str, name: str | None, kinds: Any, cast: str, otherwise: str) -> Column:
+        def column(option: str, kinds: Collection[str], cast: str, what: str) -> Column:
+            name = getattr(self._sink, option)
             if name is None:
                 return f.lit(None).cast(cast)
-            kind = type_of(schema, name)
-            if not isinstance(kind, kinds):
-                raise ConfigurationError(f"{option}: the column {name} is {kind.simpleString()}; {otherwise}")
+            kind = of_spark(type_of(schema, name))
+            if kind.name not in kinds:
+                raise ConfigurationError(f"{option}: the column {name} is {kind}; use {what} column")
             return f.col(quoted(name))
 
-        sink = self._sink
-        topic = column("topic_column", sink.topic_column, t.StringType, "string", "use a string column")
-        number = column("partition_column", sink.partition_column, t.IntegralType, "int", "use an integer column")
-        time = column("timestamp", sink.timestamp, t.TimestampType, "timestamp_ltz", "use a timestamp column")
         return [
-            topic.alias("topic"),
-            number.cast("long").alias("partition"),
-            f.unix_millis(time).alias("timestamp_ms"),
+            column("topic_column", {"STRING"}, "string", "a string").alias("topic"),
+            column("partition_column", WHOLE, "int", "an integer").cast("long").alias("partition"),
+            f.unix_millis(column("timestamp", {"TIMESTAMP_LTZ"}, "timestamp_ltz", "a timestamp")).alias("timestamp_ms"),
             self._headers(schema).alias("headers"),
         ]
 
     def _headers(self, schema: StructType) -> Column:
-        from pyspark.sql import functions as f
-
         name = self._sink.headers
         empty = "array<struct<key:string,value:binary>>"
         if name is None:
@@ -304,8 +285,6 @@ def in_order(rows: DataFrame) -> DataFrame:
     As `orderBy` does it, but that takes a sample of what it sorts by to the driver: 2,400 whole values. Only rows that
     begin alike are in one partition, in which they are sorted by the whole.
     """
-    from pyspark.sql import functions as f
-
     key, value = (f.substring(name, 1, _BEGINNING) for name in ("key", "value"))
     # Behind the beginning of a longer key its rest would come first.
     is_whole = f.coalesce(f.length("key") <= _BEGINNING, f.lit(True))
@@ -344,10 +323,10 @@ _LOOK_SECONDS = 0.1
 class RowStream:
     """The rows of a query of `SegmentRows`, read by a thread of its own. Use as a context manager."""
 
-    def __init__(self, spark: SparkSession, rows: DataFrame, tag: str) -> None:
+    def __init__(self, spark: SparkSession, rows: DataFrame) -> None:
         from pyspark import InheritableThread
 
-        self._spark, self._rows, self._tag = spark, rows, tag
+        self._spark, self._rows, self._tag = spark, rows, f"dagster-kafka-flip-{uuid.uuid4().hex}"
         self._queue: queue.Queue[list[tuple[Any, ...]] | BaseException | None] = queue.Queue(_CHUNKS)
         self._is_left = False
         self._thread = InheritableThread(self._read, session=spark, name="dagster-kafka-flip-rows", daemon=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import (
     ChangeDataFeedError,
-    ConfigurationError,
     IncompatibleVersionsError,
     PublishFailedError,
     TableError,
@@ -21,8 +20,6 @@ from dagster_kafka_flip.errors import (
 )
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.sink.progress import ANEW, Origin
-from dagster_kafka_flip.sink.row_transform import MARK
-from dagster_kafka_flip.sink.table_rows import CHANGE_TYPE, COMMIT_VERSION
 from dagster_kafka_flip.table.delta_log import TableLog, TableNotThereError
 from dagster_kafka_flip.table.local_log import check_place, details_at
 from dagster_kafka_flip.table.spark_error import is_from_spark, is_not_there, is_sparks_own, told
@@ -43,13 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class TableVersions:
-    """The versions of a source's table, as of one moment.
-
-    Attributes:
-        newest: The newest version.
-        fed_by: The ids of the topics whose records the newest version landed; empty if it landed none.
-        table_id: Delta's id of the table.
-    """
+    """The versions of a source's table, as of one moment."""
 
     def __init__(self, spark: SparkSession, source: DeltaSource) -> None:
         self.source = source
@@ -70,6 +61,7 @@ class TableVersions:
         with _there(self.source):
             commit = next(self._commits())
         self.newest = commit.version
+        # The ids of the topics whose records the newest version landed.
         document = commit.document() or commit.windows()
         self.fed_by = frozenset[str]() if document is None else frozenset(document.state.topic_ids.values())
 
@@ -90,14 +82,12 @@ class TableVersions:
         return self._marks.get(version)
 
     def table_id_now(self) -> str:
-        """Delta's id of the table that is there now."""
         if (local := local_version(self.source)) is not None:
             return local[1]
         with _there(self.source):
             return self._log.details().id
 
     def origin(self) -> Origin:
-        """Where a sink without progress starts."""
         start = self.source.start
         if start == "snapshot":
             return Origin(self.last(), snapshot=True)
@@ -131,7 +121,6 @@ class TableVersions:
         return found
 
     def last(self) -> int:
-        """The last version to publish."""
         stop = self.source.stop
         if stop is not None and stop > self.newest:
             raise VersionOutOfRangeError(
@@ -148,7 +137,6 @@ class TableVersions:
         return f"ALTER TABLE {self.source.target.identifier} SET TBLPROPERTIES ({_FEED} = true)"
 
     def check_feed(self) -> None:
-        """Checks that the table records changes."""
         if self.lacks_feed is not None:
             raise ChangeDataFeedError(
                 f"the table {self.source} has no change data feed, which records the changes of a version",
@@ -156,7 +144,6 @@ class TableVersions:
             )
 
     def check_there(self, first: int, last: int) -> None:
-        """Checks that the log still has versions."""
         wanted = last
         for commit in self._commits():
             if commit.version > wanted:
@@ -169,7 +156,6 @@ class TableVersions:
         raise self.gone(first, wanted, "the table's log no longer has them (delta.logRetentionDuration)")
 
     def gone(self, first: int, last: int, why: str) -> VersionsGoneError:
-        """Creates the error about versions that can't be read any more."""
         which = f"version {first}" if first == last else f"versions {first} to {last}"
         return VersionsGoneError(
             f"{which} of the table {self.source} can't be published: {why}; the newest is {self.newest}. What they "
@@ -191,7 +177,6 @@ def _there(source: DeltaSource) -> Generator[None]:
 
 
 def not_there(source: DeltaSource) -> TableError:
-    """Creates the error about a table that does not exist."""
     return TableError(f"the Delta table {source} does not exist", "Correct the table, or create it first")
 
 
@@ -229,9 +214,6 @@ def reading(versions: TableVersions, segment: Segment) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        # Spark may say of it that a user raised it in SQL.
-        if marked := MARK.search(error_text(error)):
-            raise ConfigurationError(marked[1], f"Leave {CHANGE_TYPE} and {COMMIT_VERSION} unchanged") from error
         if not is_from_spark(error):
             raise
         raise _translated(error, versions, segment) from error

@@ -14,7 +14,7 @@ from dagster_kafka_flip.errors import (
     UnavailableValueError,
     error_text,
 )
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.table.sql import literal, quoted
 
 if TYPE_CHECKING:

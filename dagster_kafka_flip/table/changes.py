@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.table.change_errors import (
     CHANGED_KEY,
     CHANGED_PARTITION,

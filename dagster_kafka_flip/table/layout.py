@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError, TableModeError
-from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.remote import unskippable
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import meant_by
 from dagster_kafka_flip.table.change_errors import CHANGED_PARTITION, place, unless
 from dagster_kafka_flip.table.mode import Append, kind_of, mode_of, same_mode, written

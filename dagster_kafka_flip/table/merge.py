@@ -11,8 +11,8 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.remote import kept_rows
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.table.change_errors import SAME_ORDER, TWO_PARTITIONS, UNAVAILABLE, place, raising, unless
 from dagster_kafka_flip.table.changes import BEGAN, IS_CURRENT, ORIGIN, UNRESOLVED, VALID_FROM, VALID_TO, Changes
 from dagster_kafka_flip.table.sql import literal, quoted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import ConfigurationError, SchemaMismatchError
-from dagster_kafka_flip.runtime import spark_functions as f
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import first_few
 from dagster_kafka_flip.table.layout import CHANGED_IN_PARTITIONS, INSTEAD
 from dagster_kafka_flip.table.sql import literal, quoted

@@ -16,10 +16,10 @@ import uuid
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError, TableChangedError, TableError
-from dagster_kafka_flip.runtime import spark_functions as f
 from dagster_kafka_flip.runtime.relied_settings import check_settings
 from dagster_kafka_flip.runtime.remote import is_remote
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
+from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS, instant
 from dagster_kafka_flip.table.creation import check_path_is_free, create_statement
 from dagster_kafka_flip.table.delta_log import TableLog

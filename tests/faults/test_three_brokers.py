@@ -310,7 +310,8 @@ def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(br
                 progress_topic=progress,
                 transaction_timeout=timedelta(seconds=8),
             )
-            lane = Lane(connection, sink, 0, unready=lambda: cluster.unready([name]))
+            router: Any = SimpleNamespace(batch_bytes=None, unready=lambda: cluster.unready([name]))
+            lane = Lane(connection, sink, 0, router)
             lane.open()
             return sink, lane
 
@@ -326,7 +327,7 @@ def test_a_lane_that_gives_up_names_the_topic_partitions_that_take_no_records(br
             lane.write(name, b"k", b"v")
             told = f"did not accept .* of the lane {name}-0 in time: {name}-0 {causes[name]}: start the brokers"
             with pytest.raises(ClusterUnreachableError, match=told):
-                lane.commit(Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 1, 0, ("id",), "s"))
+                lane.commit(Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 1, 0, "{}", "s"))
             lane.close()
         # The transaction of the lane before can't end, as its topic partition can't be told.
         with pytest.raises(

@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import Self
 
 from dagster_kafka_flip.errors import KafkaFlipError, SinkProgressError
-from dagster_kafka_flip.sink import lane, progress_topic, publication, publish, table_versions
+from dagster_kafka_flip.sink import lane, progress, publication, publish, table_versions
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.progress import Segment
@@ -246,9 +246,9 @@ class PublishStory(Story):
             patch.setattr(lane, "confluent_kafka", SimClients(self.world, self.broker))
             patch.setattr(lane, "time", SimpleNamespace(monotonic=now))
             patch.setattr(lane, "said_while_waiting", lambda *_: contextlib.nullcontext())
-            patch.setattr(progress_topic, "_MARKER_SECONDS", 0)
+            patch.setattr(progress, "_MARKER_SECONDS", 0)
             patch.setattr(publication, "SegmentRows", _SimRows)
-            patch.setattr(publication, "RowStream", lambda _, segment, __: _SimStream(self, segment))
+            patch.setattr(publication, "RowStream", lambda _, segment: _SimStream(self, segment))
             patch.setattr(publish, "KafkaCluster", lambda *_, **__: SimSinkCluster(self.broker, scheduler))
             patch.setattr(publish, "local_version", local_version)
             patch.setattr(publish, "commits_between", lambda _, first, last: table.commits_between(first, last))
@@ -265,7 +265,7 @@ class PublishStory(Story):
 class _SimRows:
     """The rows of a segment, which stands for its query."""
 
-    frames, columns, types, schema_ids = (b"", b""), ("id", "v"), "{}", (None, None)
+    frames, types, schema_ids = (b"", b""), "{}", (None, None)
 
     def __init__(self, *given: Any) -> None:
         self.rows = given[3]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
 from dagster_kafka_flip.sink.lane import Lane, Lanes
-from dagster_kafka_flip.sink.progress import Origin, Progress
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+from dagster_kafka_flip.sink.progress import Origin, Progress, ProgressTopic
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from tests.kafka_topic import committed_records, consumed
 from tests.sink.held_requests import ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, Place
@@ -32,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 _BATCH, _BATCHES = 3, 4
 _MOST_RUNS = 8
-_FIRST = Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 0, 0, ("id",), "s")
+_FIRST = Progress(0, 1, "t", None, "a", "i", Origin(0, snapshot=False), 0, 0, "{}", "s")
 # Each record is a request of its own.
 _PROPERTIES = {"linger.ms": "0", "batch.num.messages": "1", "reconnect.backoff.ms": "10", "retry.backoff.ms": "10"}
 

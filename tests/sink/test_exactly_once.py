@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from dagster_kafka_flip.errors import SinkFencedError, TransactionTimedOutError
 from dagster_kafka_flip.sink.lane import Lane, Lanes
-from dagster_kafka_flip.sink.progress_topic import ProgressTopic
+from dagster_kafka_flip.sink.progress import ProgressTopic
 from dagster_kafka_flip.source.plan import Limits
 from tests.processes import wait_until
 

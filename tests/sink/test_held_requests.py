@@ -70,7 +70,7 @@ def test_a_lane_that_gave_up_does_not_fence_the_next_one_when_the_brokers_are_ba
     network.heal()
     # As long as an asking producer takes to be answered.
     time.sleep(3)
-    following.commit(Progress(0, 1, topic, None, "a", "i", Origin(0, snapshot=False), 1, 0, ("id",), "s"))
+    following.commit(Progress(0, 1, topic, None, "a", "i", Origin(0, snapshot=False), 1, 0, "{}", "s"))
     following.close()
     assert kept.value.__traceback__ is not None, "what keeps the names of the run that gave up"
 

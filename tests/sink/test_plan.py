@@ -13,11 +13,13 @@ from dagster_kafka_flip.sink.progress import (
     Origin,
     Progress,
     SchemaIds,
+    Segment,
     check_all_there,
     check_known,
     check_settings,
     check_sink,
     check_table,
+    plan_segments,
 )
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 
@@ -27,11 +29,11 @@ def at(
     rows: int = 0,
     lane: int = 0,
     lanes: int = 1,
-    columns: tuple[str, ...] = ("id",),
+    types: str = "id",
     ids: SchemaIds = (None, None),
 ) -> Progress:
     origin = Origin(3, snapshot=True)
-    return Progress(lane, lanes, "o", "u", "t", "i", origin, version, rows, columns, "s", schema_ids=ids)
+    return Progress(lane, lanes, "o", "u", "t", "i", origin, version, rows, types, "s", schema_ids=ids)
 
 
 def test_progress_is_what_was_written():
@@ -125,6 +127,31 @@ def test_a_lane_that_lost_its_progress_is_refused():
             check_all_there({1: reached}, "s", 2, "p")
 
 
+@pytest.mark.parametrize(
+    ("found", "last", "planned"),
+    [
+        # The snapshot of version 3, and what follows it.
+        ([at(2)], 3, [Segment(3, 3, is_snapshot=True)]),
+        ([at(2)], 5, [Segment(3, 3, is_snapshot=True), Segment(4, 5)]),
+        # The rest of a snapshot: with the schema that its first rows had, as another may be registered by now.
+        ([at(2, 9, ids=(7, 8))], 5, [Segment(3, 3, True, "id", (7, 8)), Segment(4, 5)]),
+        ([at(2), at(3, ids=(7, 8))], 5, [Segment(3, 3, True, "id", (7, 8)), Segment(4, 5)]),
+        ([at(3)], 5, [Segment(4, 5)]),
+        ([at(5)], 5, []),
+        ([at(7)], 5, []),
+        # In the middle of a version, and lanes apart: first as the furthest lane went.
+        ([at(3, 2)], 5, [Segment(4, 4, types="id"), Segment(5, 5)]),
+        ([at(3), at(5, types="x")], 6, [Segment(4, 5, types="x"), Segment(6, 6)]),
+        ([at(3), at(5, 1, types="x")], 6, [Segment(4, 6, types="x")]),
+        ([at(2), at(4)], 6, [Segment(3, 3, True, "id"), Segment(4, 4, types="id"), Segment(5, 6)]),
+        # A stop below what one lane has.
+        ([at(3), at(5)], 4, [Segment(4, 4, types="id")]),
+    ],
+)
+def test_planned_segments(found, last, planned):
+    assert plan_segments(found, Origin(3, snapshot=True), last) == planned
+
+
 def _row(version: int, rank: int, key: bytes | None, value: bytes | None, lane: int = 0) -> TableRow:
     return TableRow(version, rank, key, value, lane, None, None, None, None)
 
@@ -184,7 +211,7 @@ def test_other_rows_than_were_published_are_an_error():
 
     first = Batches([at(3)], folds=True)
     assert [*first.turn_to(4), *first.take(row(b"1")), *first.take(row(b"2"))] == [row(b"1"), row(b"2")]
-    (reached,) = first.progress(("id",), "s", (None, None))
+    (reached,) = first.reached()
     assert _taken(Batches([reached], folds=True), [row(b"1"), row(b"2"), row(b"3")], 4) == [row(b"3")]
     with pytest.raises(SinkProgressError, match=r"2 rows of version 4 of t were published, .* are different now"):
         _taken(Batches([reached], folds=True), [row(b"1"), row(b"3"), row(b"4")], 4)

@@ -25,7 +25,7 @@ def test_leaving_the_stream_stops_its_spark_job(spark, tmp_path):
         time.sleep(600)
         return True
 
-    with RowStream(spark, spark.range(1).where(slow("id")), "a tag"):
+    with RowStream(spark, spark.range(1).where(slow("id"))):
         wait_until(mark.exists, seconds=_PATIENCE)
     wait_until(lambda: not list(spark.sparkContext.statusTracker().getActiveJobsIds()), seconds=_PATIENCE)
 
@@ -40,5 +40,5 @@ class _RowsOfADeadSpark:
 @pytest.mark.spark
 def test_a_spark_that_ended_is_named_as_the_cause(spark):
     rows: Any = _RowsOfADeadSpark()
-    with RowStream(spark, rows, "a tag") as stream, pytest.raises(SparkSessionError, match="has ended"):
+    with RowStream(spark, rows) as stream, pytest.raises(SparkSessionError, match="has ended"):
         list(stream.chunks(1.0))

@@ -117,7 +117,7 @@ def _proto(struct: t.StructType, fields: str):
 
 def _json(struct: t.StructType, properties: dict[str, object], **more: object):
     members = members_of(json.dumps({"type": "object", "properties": properties, **more}), what="x")
-    json_schema_serializer.conversion_of(of_spark(struct), members, "value: schema 7", leaves_out=False)
+    json_schema_serializer.conversion_of(of_spark(struct), members, "value: schema 7")
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,7 @@ def test_keywords_of_a_json_schema_that_limit_values_are_not_looked_at():
     members = members_of(json.dumps(given), what="it")
     # Bytes, as Base64: of texts it is looked at whether they are UTF-8.
     struct = columns(v=t.BinaryType(), n=INT, a=t.ArrayType(t.BinaryType()))
-    assert (
-        json_schema_serializer.conversion_of(of_spark(struct), members, "value: schema 7", leaves_out=False).wrong
-        is None
-    )
+    assert json_schema_serializer.conversion_of(of_spark(struct), members, "value: schema 7").wrong is None
 
 
 def test_required_and_closed_json_schema_serializer_are_held():

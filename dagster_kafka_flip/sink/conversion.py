@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dagster_kafka_flip.errors import ConfigurationError
 from dagster_kafka_flip.formats.column_types import SCALARS, WHOLE, parts_of
+from dagster_kafka_flip.runtime.spark_functions import f
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import Column
-    from typing_extensions import Self
 
     from dagster_kafka_flip.formats.column_types import ColumnType
 
@@ -41,24 +41,17 @@ def check_columns(columns: ColumnType, language: str, keys: Collection[str], *, 
         raise ConfigurationError(msg, INSTEAD)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SchemaPath:
-    """Path of a part of a schema.
-
-    Attributes:
-        what: The schema's name in an error.
-        path: The column, and the path in it.
-    """
+    """The path of a part of a schema, and what errors call the schema."""
 
     what: str
     path: str = ""
 
-    def deeper(self, path: str) -> Self:
-        """The path of a part of this one."""
+    def deeper(self, path: str) -> SchemaPath:
         return replace(self, path=f"{self.path}{path}".lstrip("."))
 
     def misfit(self, why: str) -> ConfigurationError:
-        """Creates the error about a column that does not fit the schema."""
         return ConfigurationError(f"{self.what} does not fit the table: {self.path or 'its root'} {why}")
 
 
@@ -75,20 +68,16 @@ class Conversion:
     wrong: Callable[[Column], Column] | None = None
 
     def changed(self, value: Column) -> Column:
-        """Returns the value to serialize."""
         return value if self.change is None else self.change(value)
+
+    def problem(self, value: Column) -> Column | None:
+        """Why a value has no exact form; None if every value has one."""
+        return None if self.wrong is None else self.wrong(value)
 
     def required(self, why: str) -> Conversion:
         """The conversion for a value that must not be null, and why it is wrong if it is."""
-        from pyspark.sql import functions as f
-
-        wrong = self.wrong
-
-        def missing(value: Column) -> Column:
-            found = f.when(value.isNull(), f.lit(why))
-            return found if wrong is None else found.otherwise(wrong(value))
-
-        return Conversion(self.change, missing)
+        wrong = self.wrong or (lambda _: f.lit(None).cast("string"))
+        return replace(self, wrong=lambda value: f.when(value.isNull(), f.lit(why)).otherwise(wrong(value)))
 
 
 NOT_NULL = "which its schema does not allow"
@@ -101,17 +90,7 @@ Fit: TypeAlias = "Callable[[ColumnType, Any, SchemaPath], Sequence[Inside] | Con
 
 
 def conversion_of(kind: ColumnType, given: Any, at: SchemaPath, fit: Fit) -> Conversion:
-    """How the values of a column are written as a schema has them, without the loss of a digit.
-
-    Args:
-        kind: The column's type.
-        given: The schema's type.
-        at: Where in the schema.
-        fit: What the format makes of the two.
-
-    Raises:
-        ConfigurationError: They don't fit.
-    """
+    """How the values of a column are written as the schema's type has them, without the loss of a digit."""
     found = fit(kind, given, at)
     if isinstance(found, Conversion):
         return found
@@ -145,9 +124,6 @@ def widened(kind: ColumnType, wanted: ColumnType) -> Conversion | None:
 
 
 def _of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
-    """The conversion of a struct."""
-    from pyspark.sql import functions as f
-
     def change(value: Column) -> Column:
         made = f.struct(*(conversion.changed(value.getField(name)).alias(name) for name, conversion in fields))
         return f.when(value.isNotNull(), made)
@@ -163,9 +139,6 @@ def _of_struct(fields: Sequence[tuple[str, Conversion]]) -> Conversion:
 
 
 def _of_array(element: Conversion) -> Conversion:
-    """The conversion of an array."""
-    from pyspark.sql import functions as f
-
     change, wrong = element.change, element.wrong
     return Conversion(
         None if change is None else lambda value: f.transform(value, change),
@@ -174,15 +147,12 @@ def _of_array(element: Conversion) -> Conversion:
 
 
 def _of_map(key: Conversion, value: Conversion) -> Conversion:
-    from pyspark.sql import functions as f
-
     sides = (f.map_keys, key.wrong), (f.map_values, value.wrong)
     tests = [(entries, wrong) for entries, wrong in sides if wrong is not None]
 
     def change(each: Column) -> Column:
-        if key.change is not None:
-            each = f.transform_keys(each, lambda inner, _: key.changed(inner))
-        return f.transform_values(each, lambda _, inner: value.changed(inner)) if value.change is not None else each
+        with_keys = f.transform_keys(each, lambda inner, _: key.changed(inner))
+        return f.transform_values(with_keys, lambda _, inner: value.changed(inner))
 
     def wrong(each: Column) -> Column:
         return f.coalesce(*(_first(f.transform(entries(each), test)) for entries, test in tests))
@@ -192,19 +162,15 @@ def _of_map(key: Conversion, value: Conversion) -> Conversion:
 
 def of_text(path: str) -> Conversion:
     """The conversion of a text: Spark takes any bytes as one, and would put other characters in their place."""
-    from pyspark.sql import functions as f
-
     return without(lambda value: ~f.is_valid_utf8(value), f"{path} is not valid UTF-8")
 
 
-def without(is_wrong: Callable[[Column], Column], why: str) -> Conversion:
+def without(
+    is_wrong: Callable[[Column], Column], why: str, change: Callable[[Column], Column] | None = None
+) -> Conversion:
     """The conversion of values some of which have no exact form. The reason shows no value: it may be a secret."""
-    from pyspark.sql import functions as f
-
-    return Conversion(wrong=lambda value: f.when(is_wrong(value), f.lit(why)))
+    return Conversion(change, lambda value: f.when(is_wrong(value), f.lit(why)))
 
 
 def _first(reasons: Column) -> Column:
-    from pyspark.sql import functions as f
-
     return f.get(f.filter(reasons, lambda each: each.isNotNull()), f.lit(0))
