@@ -33,8 +33,9 @@ def test_a_new_stream_that_would_leave_records_out_is_refused_with_both_ways_on(
         "s3a://lake/t holds no position of the stream 'main', but the record of its last run had one: the table was "
         "dropped or recreated. A new stream starts at latest and would skip up to 10 records that were never written: "
         "t-0 [20, 30). To write them first, run once with start set to "
-        'offsets:{"t": {"0": 20, "1": 7, "99": 5}}; to continue without them, run once with start set to latest; or '
-        "restore the table, or correct its name"
+        'offsets:{"t": {"0": 20, "1": 7, "99": 5}} (in Airflow, set the source\'s starting_offsets to it); to continue '
+        "without them, run once with start set to latest (in Airflow, set another stream id); or restore the table, or "
+        "correct its name"
     )
 
 

@@ -52,6 +52,7 @@ def rejected_records(
         return RecordsRejectedError(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record",
             "Retention or compaction may have deleted it meanwhile. Run again",
+            is_lasting=False,
         )
     ways: list[str] = []
     if dead_letters:

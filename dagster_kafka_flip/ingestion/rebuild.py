@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
+    TimestampOutOfRangeError,
     outcome,
 )
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
@@ -31,7 +32,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
@@ -137,11 +138,7 @@ def rebuild(
         limits=(limits or Limits()).model_copy(update={"max_batches": None}),
         log=_logger,
     )
-    try:
-        run_stream(spec, known=None, verify_after=timedelta(0))
-    except OffsetOutOfRangeError:
-        _check_has_everything(from_earliest, table)
-        raise
+    _land_all(spec, from_earliest, table)
 
     def plan(_: KafkaFlipError | None) -> Batch[tuple[Committed, CommitDocument]]:
         rows, document = _replacement(target, made, table, beside, change_columns(decoder.columns).offset)
@@ -159,6 +156,18 @@ def rebuild(
         return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
 
 
+def _land_all(spec: RunSpec, from_earliest: KafkaSource, table: DeltaTarget) -> None:
+    try:
+        run_stream(spec, known=None, verify_after=timedelta(0))
+    except OffsetOutOfRangeError:
+        _check_has_everything(from_earliest, table)
+        raise
+    except TimestampOutOfRangeError as error:
+        # A stream can be moved behind the record, and a rebuild would then lose the rows of those before.
+        error.advice = "A rebuild reads every record. Correct the producer, and read the topic into a new table"
+        raise
+
+
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:
     return f"rebuilt from {beside} ({made.table_id()})"
 
@@ -174,6 +183,12 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
             f"{beside} was not created to rebuild {table}, so it may have rows of another table",
             "Name another staging table; the command creates it",
         )
+    for commit, document in documented(commits_that_count(made.history() or ()), beside.stream):
+        if document.reason is not None:
+            raise ConfigurationError(
+                f"the position in {beside} was moved ({document.reason}, version {commit.version}): it may lack rows",
+                "Drop this staging table, or name another one",
+            )
     reason = _reason(beside, made)
     for commit, document in documented(target.history() or (), table.stream):
         if document.reason == reason:

@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.table.target import DeltaTarget
 
 
-def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
-    """The outcome of a run that fails after this number of commits; the number of dead letters may be unknown."""
-    nothing = "Nothing was written" if dead_letters == 0 else "Nothing but dead letters was written"
+def nothing_written(commits: int, dead_letters: int | None = 0, before: int | None = 0) -> str:
+    """The outcome of a run that fails after this number of commits; numbers of dead letters may be unknown.
+
+    `before` is the number of those that belong to these commits.
+    """
+    is_nothing = dead_letters is not None and dead_letters == before
+    nothing = "Nothing was written" if is_nothing else "Nothing but dead letters was written"
     return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 

@@ -299,8 +299,9 @@ def check_nothing_is_skipped(
         f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
         f"table was dropped or recreated. A new stream starts at {start} and would skip up to "
         f"{counted(offsets, 'record')} that were never written: {ranges}{more}",
-        f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to "
-        f"continue without them, run once with start set to {start}; or restore the table, or correct its name",
+        f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)} (in "
+        "Airflow, set the source's starting_offsets to it); to continue without them, run once with start set to "
+        f"{start} (in Airflow, set another stream id); or restore the table, or correct its name",
     )
 
 

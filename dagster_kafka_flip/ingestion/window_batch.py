@@ -85,6 +85,7 @@ class WindowRun:
         self._topics = topics
         self._commits = commits
         self._dead_letters: int | None = 0
+        self._told_letters: int | None = 0
         self._context = SplitEnumeratorContext(tolerated=spec.tolerated, log=spec.log)
 
     def results(self, groups: Iterable[tuple[Window, ...]]) -> Iterator[WindowsResult]:
@@ -125,7 +126,7 @@ class WindowRun:
         return "" if zone is None or zone in UTC_ZONES else f" with times of {zone}"
 
     def _outcome(self) -> str:
-        return nothing_written(self._commits, self._dead_letters)
+        return nothing_written(self._commits, self._dead_letters, self._told_letters)
 
     def _land(self, windows: tuple[Window, ...]) -> WindowsResult:
         # If a log has lost planned records meanwhile, another plan finds out what to do.
@@ -133,7 +134,9 @@ class WindowRun:
         if batch is None:
             msg = f"there was no plan for the windows of {self._target}; this is a bug"
             raise KafkaFlipError(msg)
-        self._commits += batch.done is not None
+        if batch.done is not None:
+            self._commits += 1
+            self._told_letters = self._dead_letters
         self._confirm(batch)
         return self._result(batch)
 
@@ -315,7 +318,8 @@ class WindowRun:
                 else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
-            return again if done is None else f"It brings back those before. 2. {again}"
+            undone = "It brings back those before, and undoes later versions: write their windows again. 2. "
+            return again if done is None else f"{undone}{again}"
 
         def ask() -> None:
             self._enumerator.check_same_logs(plan.state, plan.stops)

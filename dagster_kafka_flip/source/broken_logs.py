@@ -135,7 +135,8 @@ def goes_on(broken: Sequence[BrokenLogs], tolerance: Tolerance) -> dict[TopicPar
     if refused:
         advice = (
             "To continue with what the logs have now, run once with start set to "
-            f"{OffsetsInitializer.specific_offsets(restart(refused))}"
+            f"{OffsetsInitializer.specific_offsets(restart(refused))} (in Airflow, where runs have no start: "
+            "dagster-kafka-flip position set --to the same)"
         )
         finding = ". ".join(each.finding for each in refused)
         if all(each.error is RetentionOvertookPositionError for each in refused):

@@ -92,6 +92,7 @@ def read_messages(
                     f"{tp}: the log ends at offset {offset}, but records up to offset {stop} were planned: the log was "
                     "truncated meanwhile, or the topic is a different one",
                     "Run again",
+                    is_lasting=False,
                 )
             if offset < stop:
                 yield message

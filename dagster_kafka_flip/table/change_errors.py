@@ -78,7 +78,7 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
             "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
             "which of them is the row for {table}"
         ),
-        "Return only one, or add a column to the key that distinguishes them",
+        "Return only one; or, in a new table, add a column to the key that distinguishes them",
     ),
     TWO_PARTITIONS: (
         KeyOrderUnknownError,
@@ -110,8 +110,8 @@ _ERRORS: Mapping[str, tuple[type[KafkaFlipError], str, str]] = {
             "row of its key in {table}"
         ),
         (
-            'Fill the column in the transform; a tombstone has only a timestamp: order_by="kafka_timestamp", or '
-            "coalesce(updated_at, kafka_timestamp)"
+            "Fill the column in the transform: a tombstone has only a timestamp, as in coalesce(updated_at, "
+            'kafka_timestamp). Or use a new table, with order_by="kafka_timestamp"'
         ),
     ),
     NULL_TIME: (

@@ -15,10 +15,13 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
+    TimestampOutOfRangeError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.rebuild import rebuild
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
@@ -202,6 +205,30 @@ def build(connection, spark, topic, table):
         return rebuild(read, target, staging, spark=spark, connection=connection, decoder=decoder, **options)
 
     return run
+
+
+def test_a_rebuild_passes_over_no_record_that_spark_can_not_read(
+    kafka, connection, follow, build, spark, topic, table, tmp_path
+):
+    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
+    kafka.produce(topic, [change(1, "a")])
+    follow()
+    kafka.produce(topic, [change(2, "b")], timestamp=LAST_SPARK_TIMESTAMP_MS + 1)
+    staging = str(tmp_path / "staging")
+    with pytest.raises(TimestampOutOfRangeError) as refused:
+        build(staging)
+    assert "position set" not in str(refused.value)
+    assert str(refused.value).endswith("Correct the producer, and read the topic into a new table")
+    # Whoever moves it all the same would lose the row of the first record.
+    beside = DeltaTarget(table=staging, stream="main-rebuild", mode=Upsert(key=("id",)))
+    source = KafkaSource(topics=(topic,)).connected(connection)
+    behind = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 2})
+    commit_move(plan_move(source, beside, spark, behind), beside, spark, "a wrong timestamp")
+    with pytest.raises(
+        ConfigurationError, match=r"staging was moved \(a wrong timestamp, version 1\): it may lack rows"
+    ):
+        build(staging)
+    assert landed.rows(table, "id", "name") == [(1, "a")]
 
 
 @pytest.mark.nightly
