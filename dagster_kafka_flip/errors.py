@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping
@@ -23,13 +23,11 @@ class KafkaFlipError(Exception):
         is_lasting: Whether all stays as it is until somebody changes something, so that no retry can help.
     """
 
-    is_lasting: bool = False
+    is_lasting: ClassVar[bool] = False
 
-    def __init__(self, finding: str, advice: str = "", *, outcome: str = "", is_lasting: bool | None = None) -> None:
+    def __init__(self, finding: str, advice: str = "", *, outcome: str = "") -> None:
         super().__init__(finding)
         self.finding, self.outcome, self.advice = finding, outcome, advice
-        if is_lasting is not None:
-            self.is_lasting = is_lasting
 
     def __str__(self) -> str:
         return ". ".join(filter(None, (self.finding, self.outcome, self.advice)))
@@ -128,10 +126,8 @@ class EndBeforePositionError(KafkaFlipError, is_lasting=True):
         cut_offsets: Where logs were truncated, as far as it is known, by topic and partition.
     """
 
-    def __init__(
-        self, *parts: str, cut_offsets: Mapping[tuple[str, int], int] = {}, is_lasting: bool | None = None
-    ) -> None:
-        super().__init__(*parts, is_lasting=is_lasting)
+    def __init__(self, *parts: str, cut_offsets: Mapping[tuple[str, int], int] = {}) -> None:
+        super().__init__(*parts)
         self.cut_offsets = cut_offsets
 
 

@@ -227,7 +227,10 @@ def test_contiguous_commits_pass_and_an_unexplained_gap_fails(kafka, landed, spa
 
 def test_a_gap_of_a_table_with_a_key_is_not_filled_by_replacing_a_range():
     gap = Continuity(0, 2, commits=2, compared=1, breaks=(Break(2, "a gap", skipped=3),), restores=0, changes=0)
-    for mode, way in ((Append(), "use mode: replace."), (Upsert(key=("id",)), "move the position back, or with Scd2 ")):
+    for mode, way in (
+        (Append(), "use mode: replace."),
+        (Upsert(key=("id",)), "move the position back, or rebuild it."),
+    ):
         ingestion: Any = SimpleNamespace(target=DeltaTarget(table="/lake/t", mode=mode))
         assert way in str(TableChecks(ingestion, AssetKey("t"), None)._no_gap(gap).description)
 

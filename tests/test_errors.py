@@ -14,7 +14,6 @@ import pytest
 from dagster_kafka_flip import errors
 from dagster_kafka_flip.assets.step_events import as_failure
 from dagster_kafka_flip.errors import (
-    EndBeforePositionError,
     KafkaFlipError,
     RetentionOvertookPositionError,
     TopicNotFoundError,
@@ -80,14 +79,6 @@ def test_dead_letters_that_a_run_wrote_are_not_denied(dead_letters, said):
     assert nothing_written(1, 5, 5) == "Nothing was written after 1 commit of this run"
     assert nothing_written(1, 6, 5) == "Nothing but dead letters was written after 1 commit of this run"
     assert nothing_written(1, None, None) == "Nothing but dead letters was written after 1 commit of this run"
-
-
-@pytest.mark.parametrize("may_pass", [True, False])
-def test_an_error_may_pass_by_itself_though_others_of_its_kind_do_not(may_pass):
-    error = EndBeforePositionError("the log ends", "Run again", is_lasting=False if may_pass else None)
-    failure: Any = as_failure(pickle.loads(pickle.dumps(error)))
-    assert failure.allow_retries is may_pass
-    assert list(failure.metadata) == []
 
 
 def test_dagsters_failure_has_the_whole_message_and_each_part_is_still_there():

@@ -69,9 +69,8 @@ def as_failure(error: KafkaFlipError) -> KafkaFlipError:
     failure = made.__new__(made, *error.args)
     # Not by their __init__: each class has its own.
     vars(failure).update(vars(error))
-    said = {"finding", "outcome", "advice", "is_lasting"}
-    known = {name: value for name, value in vars(error).items() if name not in said}
-    vars(failure).update(vars(Failure(str(error), _metadata(known), allow_retries=not error.is_lasting)))
+    known = {name: value for name, value in vars(error).items() if name not in {"finding", "outcome", "advice"}}
+    vars(failure).update(vars(Failure(str(error), _metadata(known), allow_retries=not kind.is_lasting)))
     return failure
 
 

@@ -138,7 +138,12 @@ def rebuild(
         limits=(limits or Limits()).model_copy(update={"max_batches": None}),
         log=_logger,
     )
-    _land_all(spec, from_earliest, table)
+    try:
+        run_stream(spec, known=None, verify_after=timedelta(0))
+    except (OffsetOutOfRangeError, TimestampOutOfRangeError) as error:
+        _check_has_everything(from_earliest, table)
+        error.advice = "A rebuild reads every record from offset 0 on: read the topic into a new table, and compare"
+        raise
 
     def plan(_: KafkaFlipError | None) -> Batch[tuple[Committed, CommitDocument]]:
         rows, document = _replacement(target, made, table, beside, change_columns(decoder.columns).offset)
@@ -154,18 +159,6 @@ def rebuild(
     _notify(connected, document.state)
     with outcome(is_committed(committed.version)):
         return Rebuilt(committed.version, target.count_rows(), document.state, document.anchor_version)
-
-
-def _land_all(spec: RunSpec, from_earliest: KafkaSource, table: DeltaTarget) -> None:
-    try:
-        run_stream(spec, known=None, verify_after=timedelta(0))
-    except OffsetOutOfRangeError:
-        _check_has_everything(from_earliest, table)
-        raise
-    except TimestampOutOfRangeError as error:
-        # A stream can be moved behind the record, and a rebuild would then lose the rows of those before.
-        error.advice = "A rebuild reads every record. Correct the producer, and read the topic into a new table"
-        raise
 
 
 def _reason(beside: DeltaTarget, made: DeltaTable) -> str:

@@ -32,12 +32,9 @@ if TYPE_CHECKING:
 
 
 def nothing_written(commits: int, dead_letters: int | None = 0, before: int | None = 0) -> str:
-    """The outcome of a run that fails after this number of commits; numbers of dead letters may be unknown.
-
-    `before` is the number of those that belong to these commits.
-    """
-    is_nothing = dead_letters is not None and dead_letters == before
-    nothing = "Nothing was written" if is_nothing else "Nothing but dead letters was written"
+    """The outcome of a run that fails after this number of commits, which `before` of the dead letters belong to."""
+    has_letters = dead_letters is None or dead_letters != before
+    nothing = "Nothing but dead letters was written" if has_letters else "Nothing was written"
     return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 

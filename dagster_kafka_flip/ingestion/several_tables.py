@@ -156,11 +156,10 @@ class TablesInStep:
         if overridden and self.failures:
             # Of these the position is unknown.
             raise next(iter(self.failures.values()))
-        first = next(iter(overridden), "")
-        if other := next((name for name, at in overridden.items() if at != overridden[first]), None):
+        if any(at != next(iter(overridden.values())) for at in overridden.values()):
             raise ConfigurationError(
-                f"start moves all selected tables, and {first} and {other} are at different positions: records would "
-                "land again in the one that is ahead, or be skipped in the other",
+                f"start would move {', '.join(overridden)}, which are at different positions: records would land again "
+                "in the one that is ahead, or be skipped in another",
                 "Select one table, or set the position of one (dagster-kafka-flip position set)",
                 outcome=nothing_written(0),
             )

@@ -318,8 +318,7 @@ class WindowRun:
                 else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
-            undone = "It brings back those before, and undoes later versions: write their windows again. 2. "
-            return again if done is None else f"{undone}{again}"
+            return again if done is None else f"It brings back those before, and undoes later windows. 2. {again}"
 
         def ask() -> None:
             self._enumerator.check_same_logs(plan.state, plan.stops)

@@ -180,25 +180,23 @@ class _Walk:
 
     def _pass_over(self, commit: Commit, effect: Effect) -> None:
         if effect is Effect.UNKNOWN:
+            begin = f"version {commit.version} of the table {self._table}"
+            finding = (
+                f"{begin} does not tell what it did: its file in _delta_log is empty, as after a power failure, or its "
+                "writer left that out. It may have removed earlier rows, or lack some, so nothing was read"
+            )
+            way_on = "Put the file back from a backup"
             if commit.operation:
-                what = (
-                    f"is a {commit.operation}, which this version of dagster-kafka-flip does not know. It may have "
-                    "removed earlier rows"
+                finding = (
+                    f"{begin} is a {commit.operation}, which this version of dagster-kafka-flip does not know. It may "
+                    "have removed earlier rows, so nothing was read"
                 )
                 way_on = (
                     "Upgrade dagster-kafka-flip. Or, if it removed no rows, set the position to where the stream's "
                     f"last commit ended: {set_position(self._table, self._stream, topics=TOPIC)}"
                 )
-            else:
-                what = (
-                    "does not tell what it did: its file in _delta_log is empty, as after a power failure, or its "
-                    "writer left that out. It may have removed earlier rows, or lack some"
-                )
-                way_on = "Put the file back from a backup"
-            raise PositionLostError(
-                f"version {commit.version} of the table {self._table} {what}, so nothing was read",
-                f"{way_on}. Or RESTORE the table to version {commit.version - 1}, from which the next run continues",
-            )
+            way_on += f". Or RESTORE the table to version {commit.version - 1}, from which the next run continues"
+            raise PositionLostError(finding, way_on)
         if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
             self._first_replaced = commit.version

@@ -11,7 +11,6 @@ from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    PositionLostError,
     TableChangedError,
     TableError,
     WriteFailedError,
@@ -274,12 +273,11 @@ class TableWriter:
         if streams:
             raise self._too_late(*streams[0], document) from failure
         if failure is None:
-            raise PositionLostError(
+            raise WriteFailedError(
                 f"Delta skipped the write to {self._table.target} without an error, and no commit of the stream "
                 f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
                 "It was set manually, or the table was restored or created again meanwhile",
                 "Run again",
-                is_lasting=False,
             )
         raise self.without_commit(failure, document) from failure
 
@@ -320,7 +318,6 @@ def _reason(what: str, failure: Exception | None, error: Exception) -> tuple[str
 
 
 def _unknown(document: Document) -> str:
-    # Only a stream's own runs look by themselves: windows, and moves of the position, are no run's next batch.
     is_batch = isinstance(document, CommitDocument) and document.reason is None
     return _NOTHING_LOST if is_batch else _MAYBE_COMMITTED
 
