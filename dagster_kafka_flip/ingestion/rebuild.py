@@ -183,7 +183,7 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
                 "Drop this staging table, or name another one",
             )
     reason = _reason(beside, made)
-    for commit, document in documented(target.history() or (), table.stream):
+    for commit, document in documented(commits_that_count(target.history() or ()), table.stream):
         if document.reason == reason:
             raise ConfigurationError(
                 f"{beside} already replaced the rows of {table}, in version {commit.version}",

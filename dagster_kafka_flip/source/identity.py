@@ -48,7 +48,8 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
         raise ClusterChangedError(
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
             f"{cluster_id}, whose offsets are unrelated",
-            "Correct bootstrap_servers, or set a new stream id to read the new cluster from the beginning",
+            "Correct bootstrap_servers; or, if the new cluster has no copies of the old one's records, set a new "
+            "stream id to read it from the beginning",
         )
 
 

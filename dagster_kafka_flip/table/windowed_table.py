@@ -176,7 +176,8 @@ class WindowedTable:
             return WindowsChangedError(
                 f"the stream {stream!r} writes to the table {self._target} (version {version}): windows would "
                 "duplicate its records",
-                "Use another table for the windows; to replace a time range of this one, set Windows(repair=True)",
+                "Use another table for the windows; to replace a time range of this one, if its rows have no key, set "
+                "Windows(repair=True)",
             )
         return WindowsChangedError(
             f"the stream {stream!r} has committed version {version} to {self._target}, which is written in windows: "
