@@ -66,7 +66,7 @@ def _wrong(records):
 
 
 def test_the_table_is_built_again_by_one_command_and_continues_from_there(
-    kafka, broker, follow, topic, table, tmp_path
+    kafka, broker, follow, spark, topic, table, tmp_path
 ):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
@@ -93,6 +93,10 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
     assert f"{staging} already replaced the rows of {table}, in version 2. Nothing was replaced." in run(
         "--yes", code=1
     )
+    # Unless a RESTORE has undone that.
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    assert f"Version 5 of {table} has 2 rebuilt rows." in run("--yes")
+    assert landed.rows(table, "id", "name") == [(3, "d"), (4, "e")]
 
 
 def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
