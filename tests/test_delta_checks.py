@@ -7,6 +7,7 @@ import time
 import uuid
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,12 +41,15 @@ from dagster_kafka_flip import (
     kafka_topic_asset,
 )
 from dagster_kafka_flip.assets.position_record import void_record
+from dagster_kafka_flip.checks.table_checks import TableChecks
 from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table import local_log
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
+from dagster_kafka_flip.table.history import Break, Continuity
+from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget
 
@@ -205,6 +209,16 @@ def test_contiguous_commits_pass_and_an_unexplained_gap_fails(kafka, landed, spa
 
     commit_by_hand(spark, table, topic, 10, 16)
     assert values(checked.one("no_gap"))["repeated_offsets"] == 4
+
+
+def test_a_gap_of_a_table_with_a_key_is_not_filled_by_replacing_a_range():
+    gap = Continuity(0, 2, commits=2, compared=1, breaks=(Break(2, "a gap", skipped=3),), restores=0, changes=0)
+    for mode, way in (
+        (Append(), "use mode: replace."),
+        (Upsert(key=("id",)), "move the position back, or rebuild it."),
+    ):
+        ingestion: Any = SimpleNamespace(target=DeltaTarget(table="/lake/t", mode=mode))
+        assert way in str(TableChecks(ingestion, AssetKey("t"), None)._no_gap(gap).description)
 
 
 @needs_both

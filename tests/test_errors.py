@@ -75,6 +75,10 @@ def test_dead_letters_that_a_run_wrote_are_not_denied(dead_letters, said):
     assert nothing_written(0, dead_letters) == said
     assert nothing_written(1, dead_letters) == f"{said} after 1 commit of this run"
     assert nothing_written(0, None) == "Nothing but dead letters was written"
+    # Those of the commits are not those of what failed.
+    assert nothing_written(1, 5, 5) == "Nothing was written after 1 commit of this run"
+    assert nothing_written(1, 6, 5) == "Nothing but dead letters was written after 1 commit of this run"
+    assert nothing_written(1, None, None) == "Nothing but dead letters was written after 1 commit of this run"
 
 
 def test_dagsters_failure_has_the_whole_message_and_each_part_is_still_there():

@@ -44,7 +44,7 @@ class _Landed:
         self.spark, self.address, self.topics, self.table = spark, address, topics, table
         self._instance = DagsterInstance.ephemeral()
 
-    def run(self, *, tolerant=True, address=None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def run(self, *, tolerant=True, address=None, **config) -> tuple[dict[str, Any], dict[str, Any]]:
         """Metadata of the materialization, and of each failed check."""
         asset = build_kafka_delta_asset(
             name="landed",
@@ -56,7 +56,11 @@ class _Landed:
         result = materialize(
             [asset],
             instance=self._instance,
-            resources={"kafka": KafkaResource(bootstrap_servers=address or self.address), "spark": SparkResource()},
+            resources={
+                "kafka": KafkaResource(bootstrap_servers=address or self.address),
+                "spark": SparkResource(),
+            },
+            run_config={"ops": {"landed": {"config": config}}},
         )
         metadata = report(result)
         checks = result.get_asset_check_evaluations()
@@ -126,6 +130,12 @@ def test_retention_before_the_plan(kafka, landed, topic):
     metadata, again = landed.run()
     assert (metadata["kafka/idle"], metadata["kafka/lost_offsets"]) == (True, 0)
     assert again == {_LOST: {**failed[_LOST], "unchanged": True}}, "a run that reads nothing hides no failure"
+
+    # An asset that tolerates nothing may have a run that does.
+    kafka.produce(topic, [(None, "c")] * 3)
+    kafka.trim(topic, 0, 17)
+    metadata, _ = landed.run(tolerant=False, tolerate=["RetentionOvertookPositionError"])
+    assert (metadata["kafka/lost_offsets"], landed.values()[-2:]) == (2, ["b9", "c"])
 
 
 def _trims_while_read(kafka, topic, offset):

@@ -12,11 +12,13 @@ from dagster import AssetsDefinition, DagsterInstance, DailyPartitionsDefinition
 from dagster._config.field_utils import IntEnvVar
 
 from dagster_kafka_flip import (
+    DeltaTarget,
     IngestRunConfig,
     KafkaDeltaTable,
     KafkaResource,
     KafkaSource,
     SparkResource,
+    Upsert,
     WindowsRunConfig,
     build_kafka_delta_asset,
     build_kafka_delta_multi_asset,
@@ -71,12 +73,21 @@ def test_a_right_config_gets_as_far_as_kafka(asset, config, instance):
         ({**_REPLACE, "max_batches": 5, "max_bytes_per_batch": 5}, "max_bytes_per_batch, max_batches: not allowed"),
         ({**_REPLACE, "time_column": ""}, "time_column: empty"),
         ({"time_column": "at"}, "time_column: only for mode: replace; remove it, or set the mode"),
+        ({"tolerate": ["ConfigurationError"]}, "tolerate: ConfigurationError can't be tolerated; allowed: "),
     ],
 )
 def test_a_wrong_value_for_a_stream_is_reported_with_its_field(config, message, instance):
     with pytest.raises(ConfigurationError) as error:
         run(_STREAM, config, instance)
     assert message in str(error.value)
+
+
+def test_a_run_of_a_table_with_a_key_tolerates_no_more_than_its_asset_could(instance):
+    keyed = build_kafka_delta_asset(
+        name="orders", source=_SOURCE, table=DeltaTarget(table="lake/keyed", mode=Upsert(key=("kafka_key",)))
+    )
+    with pytest.raises(ConfigurationError, match="TopicRecreatedError can't be tolerated with Upsert"):
+        run(keyed, {"tolerate": ["TopicRecreatedError"]}, instance)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,7 @@ def test_a_wrong_value_for_partitions_is_reported_with_its_field(config, message
 @pytest.mark.parametrize(
     ("kind", "config", "message"),
     [
-        (IngestRunConfig, {"strat": "earliest"}, "strat: unknown field; did you mean start?"),
+        (IngestRunConfig, {"startt": "earliest"}, "startt: unknown field; did you mean start?"),
         (IngestRunConfig, {"start": 5}, "invalid IngestRunConfig: start: expected a string"),
         (IngestRunConfig, {"max_batches": True}, "invalid IngestRunConfig: max_batches: expected a whole number"),
         (IngestRunConfig, {"mode": "replce"}, "mode: must be 'append' or 'replace'"),

@@ -115,6 +115,8 @@ class Ingestion:
 
     def spec(self, context: AssetExecutionContext, config: IngestRunConfig | WindowsRunConfig) -> RunSpec:
         """Creates the ingestion spec of a run."""
+        tolerated = self.tolerated | tolerated_errors(named_errors(config.tolerate))
+        check_keyed(self.target, self.decoder, tolerated, has_transform=self.transform is not None)
         return RunSpec(
             source=self.source.connected(kafka_of(context, self.kafka, self.source.cluster)),
             target=self.target,
@@ -123,7 +125,7 @@ class Ingestion:
             transform=self.bound_transform(context),
             dead_letters=self.dead_letter,
             limits=config.limited(self.limits),
-            tolerated=self.tolerated,
+            tolerated=tolerated,
             run_id=context.run_id,
             log=context.log,
         )
@@ -183,7 +185,6 @@ class Ingestion:
         self, context: AssetExecutionContext, partitions: AssetPartitions, config: WindowsRunConfig
     ) -> Iterator[StepEvent]:
         spec = self.spec(context, config)
-        spec = replace(spec, tolerated=spec.tolerated | tolerated_errors(named_errors(config.tolerate)))
         groups = partitions.groups(context.partition_keys)
         for irregularity in partitions.irregularities([window for group in groups for window in group.windows]):
             context.log.warning(irregularity)

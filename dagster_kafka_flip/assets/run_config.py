@@ -55,6 +55,11 @@ class _RunConfig(CheckedModel, Config):
         return Limits(**{**limits.model_dump(), **overrides})
 
 
+_TOLERATE = Field(
+    default_factory=list, description="Names of errors that this run tolerates, such as WindowBeyondRetentionError."
+)
+
+
 class IngestRunConfig(_RunConfig):
     """Overrides for one run, in Dagster's launchpad or a run's config."""
 
@@ -77,6 +82,7 @@ class IngestRunConfig(_RunConfig):
         default=None,
         description="With mode replace: the table's column with the record's timestamp. Default: kafka_timestamp.",
     )
+    tolerate: list[str] = _TOLERATE
 
     @property
     def replaces(self) -> bool:
@@ -136,9 +142,7 @@ class WindowsRunConfig(_RunConfig):
     max_records_per_batch: int | None = Field(
         default=None, description="Maximum number of offsets in one commit; a window is never split."
     )
-    tolerate: list[str] = Field(
-        default_factory=list, description="Names of errors that this run tolerates, such as WindowBeyondRetentionError."
-    )
+    tolerate: list[str] = _TOLERATE
 
 
 class PublishRunConfig(_RunConfig):

@@ -187,7 +187,7 @@ class TableChecks:
             description = (
                 f"Unexplained gaps or overlaps in {commits}: {len(wrong):,}, with {counted(skipped, 'offset')} skipped "
                 f"and {repeated:,} repeated. {_listed(wrong)}. To write skipped records that the topic still holds, "
-                "use mode: replace"
+                f"{'move the position back, or rebuild it' if self.ingestion.target.key else 'use mode: replace'}"
             )
         else:
             description = (

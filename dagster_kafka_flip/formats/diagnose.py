@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import RecordsRejectedError, TableTruncatedError, TooManyDeadLettersError, error_text
+from dagster_kafka_flip.errors import (
+    RecordsRejectedError,
+    TableTruncatedError,
+    TooManyDeadLettersError,
+    WriteFailedError,
+    error_text,
+)
 from dagster_kafka_flip.formats.decode import REJECTED, TRUNCATED
 from dagster_kafka_flip.formats.learning import has_mark, knowing_schemas
 from dagster_kafka_flip.settings.names import counted
@@ -41,7 +47,7 @@ def truncation(error: BaseException, table: str) -> TableTruncatedError | None:
 
 def rejected_records(
     records: DataFrame, decoder: Decoder, *, dead_letters: bool = True, nulls: bool = True
-) -> RecordsRejectedError:
+) -> RecordsRejectedError | WriteFailedError:
     """The error about a batch's rejected records, with their number and the position of the first ones.
 
     Omits their content, because more people read logs than tables. Advises `dead_letter=` and `on_error='null'` where
@@ -49,7 +55,7 @@ def rejected_records(
     """
     number, named = knowing_schemas(lambda: _first_rejected(records, decoder), lambda: records, decoder)
     if not number:
-        return RecordsRejectedError(
+        return WriteFailedError(
             "a record was rejected while the batch was written, but reading the batch again finds no rejected record",
             "Retention or compaction may have deleted it meanwhile. Run again",
         )

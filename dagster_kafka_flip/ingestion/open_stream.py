@@ -75,6 +75,7 @@ class OpenStream:
         self._reads = reads
         self._incidents = incidents
         self._commits = 0
+        self._told_letters: int | None = 0
         session, self._spark_seconds, self._spark_ui = start_spark(spec, context)
         begun = time.monotonic()
         self._table = DeltaTable(session, spec.target, context.tolerated)
@@ -125,13 +126,19 @@ class OpenStream:
         return False
 
     def outcome(self) -> str:
-        return nothing_written(self._commits, 0 if self._letters is None else self._letters.landed)
+        return nothing_written(self._commits, 0 if self._letters is None else self._letters.landed, self._told_letters)
 
     @property
     def position(self) -> Position:
         """The stream's state once all assigned splits are committed."""
         state = self._planned.enumerator.snapshot_state()
         return {} if state is None else state.position
+
+    @property
+    def overridden(self) -> Position | None:
+        """The position that the run's start overrides, empty for a new stream; None without such a start."""
+        state = self._planned.anchor.state
+        return None if self._reads.overriding is None else {} if state is None else state.position
 
     @property
     def has_more(self) -> bool:
@@ -158,6 +165,7 @@ class OpenStream:
         self._batches.append(done)
         self._incidents.commit()
         if self._letters is not None:
+            self._told_letters = self._letters.landed
             # Met after the commit: the next one records them.
             self._incidents.add(self._letters.take_incidents())
         planned = self._planned
@@ -266,6 +274,9 @@ class OpenStream:
         def then(error: KafkaFlipError) -> str:
             if isinstance(error, EndBeforePositionError):
                 return "Copy them first if you need what the log has lost. 2. Run again: it continues from there"
+            skip = "Skip it only if you know that they come from the old log, which can't be read again. 2. "
+            if target.key:
+                return f"{skip}Read the new log into a new table: offsets decide which records of a key are newer"
             topics = error.topics if isinstance(error, TopicRecreatedError) else ()
             start = (
                 OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 0 for topic in topics})
@@ -273,8 +284,8 @@ class OpenStream:
                 else "earliest"
             )
             return (
-                "Skip it only if you know that they come from the old log, which can't be read again. 2. Make the next "
-                f"run read the new log from the beginning: {set_position(str(target), target.stream, to=str(start))}"
+                f"{skip}Make the next run read the new log from the beginning: "
+                f"{set_position(str(target), target.stream, to=str(start))}"
             )
 
         def ask() -> None:

@@ -17,6 +17,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
+    TimestampOutOfRangeError,
     outcome,
 )
 from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
@@ -32,7 +33,7 @@ from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import documented
+from dagster_kafka_flip.table.history import commits_that_count, documented
 from dagster_kafka_flip.table.mode import Scd2, Upsert, written
 from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
@@ -139,8 +140,9 @@ def rebuild(
     )
     try:
         run_stream(spec, known=None, verify_after=timedelta(0))
-    except OffsetOutOfRangeError:
+    except (OffsetOutOfRangeError, TimestampOutOfRangeError) as error:
         _check_has_everything(from_earliest, table)
+        error.advice = "A rebuild reads every record from offset 0 on: read the topic into a new table, and compare"
         raise
 
     def plan(_: KafkaFlipError | None) -> Batch[tuple[Committed, CommitDocument]]:
@@ -174,8 +176,14 @@ def _marks(target: DeltaTable, made: DeltaTable, table: DeltaTarget, beside: Del
             f"{beside} was not created to rebuild {table}, so it may have rows of another table",
             "Name another staging table; the command creates it",
         )
+    for commit, document in documented(commits_that_count(made.history() or ()), beside.stream):
+        if document.reason is not None:
+            raise ConfigurationError(
+                f"the position in {beside} was moved ({document.reason}, version {commit.version}): it may lack rows",
+                "Drop this staging table, or name another one",
+            )
     reason = _reason(beside, made)
-    for commit, document in documented(target.history() or (), table.stream):
+    for commit, document in documented(commits_that_count(target.history() or ()), table.stream):
         if document.reason == reason:
             raise ConfigurationError(
                 f"{beside} already replaced the rows of {table}, in version {commit.version}",

@@ -222,6 +222,7 @@ class WindowRun:
     _topics: tuple[str, ...] | None
     _commits: int
     _dead_letters: int | None = 0
+    _told_letters: int | None = 0
 
     def __post_init__(self) -> None:
         self._target = self._spec.target
@@ -266,7 +267,7 @@ class WindowRun:
         return "" if zone is None or zone in _UTC else f" with times of {zone}"
 
     def _outcome(self) -> str:
-        return nothing_written(self._commits, self._dead_letters)
+        return nothing_written(self._commits, self._dead_letters, self._told_letters)
 
     def _land(self, windows: tuple[Window, ...]) -> WindowsResult:
         # If a log has lost planned records meanwhile, another plan finds out what to do.
@@ -274,7 +275,9 @@ class WindowRun:
         if batch is None:
             msg = f"there was no plan for the windows of {self._target}; this is a bug"
             raise KafkaFlipError(msg)
-        self._commits += batch.done is not None
+        if batch.done is not None:
+            self._commits += 1
+            self._told_letters = self._dead_letters
         self._confirm(batch)
         return self._result(batch)
 
@@ -450,7 +453,7 @@ class WindowRun:
                 else "To replace their rows with the new log's records, write the windows again and tolerate "
                 f"{type(error).__name__}"
             )
-            return again if done is None else f"It brings back those before. 2. {again}"
+            return again if done is None else f"It brings back those before, and undoes later windows. 2. {again}"
 
         def ask() -> None:
             self._enumerator.check_same_logs(plan.state, plan.stops)

@@ -137,8 +137,8 @@ class RowsToReplace:
                     f"{topic_id}, cluster {earlier.logs.cluster_id or 'unknown'}). The range to replace has the "
                     f"offsets {split.starting_offset} to {split.stopping_offset}, and rows of the two topics with the "
                     "same offset can't be distinguished: those of the earlier one would be lost",
-                    f"Choose a range from offset {earlier.stop} on; to replace the rows of both, tolerate "
-                    "TopicRecreatedError",
+                    f"Choose a later range, which begins at the time of the record at offset {earlier.stop} or later; "
+                    "to replace the rows of both, tolerate TopicRecreatedError",
                 )
         return None
 

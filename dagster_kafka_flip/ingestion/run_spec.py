@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 
-def nothing_written(commits: int, dead_letters: int | None = 0) -> str:
-    """The outcome of a run that fails after this number of commits; the number of dead letters may be unknown."""
-    nothing = "Nothing was written" if dead_letters == 0 else "Nothing but dead letters was written"
+def nothing_written(commits: int, dead_letters: int | None = 0, before: int | None = 0) -> str:
+    """The outcome of a run that fails after this number of commits, which `before` of the dead letters belong to."""
+    has_letters = dead_letters is None or dead_letters != before
+    nothing = "Nothing but dead letters was written" if has_letters else "Nothing was written"
     return f"{nothing} after {counted(commits, 'commit')} of this run" if commits else nothing
 
 

@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_kafka_flip.errors import outcome
+from dagster_kafka_flip.errors import ConfigurationError, outcome
 from dagster_kafka_flip.ingestion.ingest import StreamRun
 from dagster_kafka_flip.ingestion.progress import measure_result
 from dagster_kafka_flip.ingestion.run_spec import nothing_written
@@ -147,6 +147,21 @@ class TablesInStep:
                 plan = self._streams[name].plan
                 self._stop = {tp: plan.state.position[tp] for tp in plan.end_offsets}
                 run.stop_at(self._stop)
+        self._check_start()
+
+    def _check_start(self) -> None:
+        """Refuses one start for tables at different positions: the one that is ahead would land records again."""
+        overridden = {name: at for name, stream in self._streams.items() if (at := stream.overridden) is not None}
+        if overridden and self.failures:
+            # Of these the position is unknown.
+            raise next(iter(self.failures.values()))
+        if any(at != next(iter(overridden.values())) for at in overridden.values()):
+            raise ConfigurationError(
+                f"start would move {', '.join(overridden)}, which are at different positions: records would land again "
+                "in the one that is ahead, or be skipped in another",
+                "Select one table, or set the position of one (dagster-kafka-flip position set)",
+                outcome=nothing_written(0),
+            )
 
     def land(self) -> None:
         while groups := self._groups():

@@ -269,9 +269,6 @@ class StreamPlanner:
         )
 
 
-_SHOWN = 3
-
-
 def check_nothing_is_skipped(
     recorded: EnumeratorState, plan: ReadPlan, start: OffsetsInitializer, target: DeltaTarget
 ) -> None:
@@ -286,14 +283,14 @@ def check_nothing_is_skipped(
     if not skipped:
         return
     offsets = sum(plan.starting_position[tp] - at for tp, at in skipped.items())
-    ranges = ", ".join(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in list(skipped.items())[:_SHOWN])
-    more = f" and {counted(len(skipped) - _SHOWN, 'more topic partition')}" if len(skipped) > _SHOWN else ""
+    ranges = first_few(f"{tp} [{at}, {plan.starting_position[tp]})" for tp, at in skipped.items())
     raise PositionLostError(
         f"{target} holds no position of the stream {target.stream!r}, but the record of its last run had one: the "
         f"table was dropped or recreated. A new stream starts at {start} and would skip up to "
-        f"{counted(offsets, 'record')} that were never written: {ranges}{more}",
-        f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)}; to "
-        f"continue without them, run once with start set to {start}; or restore the table, or correct its name",
+        f"{counted(offsets, 'record')} that were never written: {ranges}",
+        f"To write them first, run once with start set to {OffsetsInitializer.specific_offsets(continues_at)} (in "
+        "Airflow, set the source's starting_offsets to it); to continue without them, run once with start set to "
+        f"{start} (in Airflow, set another stream id); or restore the table, or correct its name",
     )
 
 

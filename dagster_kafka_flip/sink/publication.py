@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.plan import Limits
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
-# Rows that are left out are in the log one by one, up to this many.
 # A correction of the table is a later version, before which this one is published.
 _LEFT_OUT = "Correct the row in the sink's function, or leave it out with tolerate or dead_letter_topic"
+# Rows that are left out are in the log one by one, up to this many.
 _MOST_WARNINGS = 10
 _LONGEST_MESSAGE = 2000
 

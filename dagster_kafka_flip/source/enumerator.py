@@ -331,7 +331,8 @@ def _initial_starts(
         if start < beginning[tp] or (start > end[tp] and initializer.kind is not OffsetsKind.TIMESTAMP):
             raise OffsetOutOfRangeError(
                 f"{tp}: the start offset {start} ({initializer}) is outside the log, which holds offsets "
-                f"{beginning[tp]} to {end[tp]}; choose an offset in that range, or earliest or latest"
+                f"{beginning[tp]} to {end[tp]}",
+                "Choose an offset in that range",
             )
     return starts
 
@@ -362,7 +363,7 @@ def _check_reaches(position: Position, stops: Position) -> None:
             f"{tp}: start overrides the position, and the run would stop at offset {stops[tp]}, before the position "
             f"{position[tp]}{others_affected(before)}: the next run would continue from there and duplicate the "
             "records in between",
-            "Remove stop; or, to replace a time range of the table, set mode: replace",
+            "Remove stop; or, to replace a time range of a table without a key, set mode: replace",
         )
 
 

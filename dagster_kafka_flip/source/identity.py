@@ -63,7 +63,8 @@ def check_cluster(state: EnumeratorState, cluster_id: str | None) -> None:
         raise ClusterChangedError(
             f"the position belongs to the Kafka cluster {state.cluster_id}, but the bootstrap servers now lead to "
             f"{cluster_id}, whose offsets are unrelated",
-            "Correct bootstrap_servers, or set a new stream id to read the new cluster from the beginning",
+            "Correct bootstrap_servers; or, if the new cluster has no copies of the old one's records, set a new "
+            "stream id to read it from the beginning",
         )
 
 
@@ -256,7 +257,8 @@ def goes_on(broken: Sequence[BrokenLogs], tolerance: Tolerance) -> dict[TopicPar
     if refused:
         advice = (
             "To continue with what the logs have now, run once with start set to "
-            f"{OffsetsInitializer.specific_offsets(restart(refused))}"
+            f"{OffsetsInitializer.specific_offsets(restart(refused))} (in Airflow, where runs have no start: "
+            "dagster-kafka-flip position set --to the same)"
         )
         finding = ". ".join(each.finding for each in refused)
         if all(each.error is RetentionOvertookPositionError for each in refused):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-WHERE = "<earliest, latest, timestamp:..., or offsets:{...}>"
+WHERE = "<offsets:{...}>"
 """Placeholder for a position that only the user knows."""
 
 AS_PRINTED = "<offsets:{...} as printed>"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 
-from dagster_kafka_flip.errors import EndBeforePositionError
+from dagster_kafka_flip.errors import ClusterRequestError
 from dagster_kafka_flip.source.split import RecordSearch, TimestampedOffset, TopicPartition
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def read_messages(
             tp, message = _awaited_message(consumer, deadline, left)
             stop, offset, is_end = left[tp], message.offset() or 0, message.error() is not None
             if is_end and offset < stop:
-                raise EndBeforePositionError(
+                raise ClusterRequestError(
                     f"{tp}: the log ends at offset {offset}, but records up to offset {stop} were planned: the log was "
                     "truncated meanwhile, or the topic is a different one",
                     "Run again",

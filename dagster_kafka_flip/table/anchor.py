@@ -161,20 +161,28 @@ class _Walk:
                     f"{planned.base_version}) and its commit (version {written.version}): the table may hold records "
                     f"that the stream {self._stream!r} would write again",
                     f"RESTORE the table to version {written.version - 1}, from which the next run continues, and "
-                    "repair it again",
+                    "repair it again, with the ranges of all later repairs",
                 )
 
     def _pass_over(self, commit: Commit, effect: Effect) -> None:
         if effect is Effect.UNKNOWN:
-            raise PositionLostError(
-                f"version {commit.version} of the table {self._table} is a {commit.operation}, which this version of "
-                "dagster-kafka-flip does not know. It may have removed earlier rows, so nothing was read"
-                if commit.operation
-                else f"version {commit.version} of the table {self._table} does not tell what it did: its file in "
-                "_delta_log is empty, as after a power failure, or its writer left that out. It may have removed "
-                "earlier rows, or lack some, so nothing was read. Put the file back from a backup. Or RESTORE the "
-                f"table to version {commit.version - 1}, from which the next run continues"
+            begin = f"version {commit.version} of the table {self._table}"
+            finding = (
+                f"{begin} does not tell what it did: its file in _delta_log is empty, as after a power failure, or its "
+                "writer left that out. It may have removed earlier rows, or lack some, so nothing was read"
             )
+            way_on = "Put the file back from a backup"
+            if commit.operation:
+                finding = (
+                    f"{begin} is a {commit.operation}, which this version of dagster-kafka-flip does not know. It may "
+                    "have removed earlier rows, so nothing was read"
+                )
+                way_on = (
+                    "Upgrade dagster-kafka-flip. Or, if it removed no rows, set the position to where the stream's "
+                    f"last commit ended: {set_position(self._table, self._stream, topics=TOPIC)}"
+                )
+            way_on += f". Or RESTORE the table to version {commit.version - 1}, from which the next run continues"
+            raise PositionLostError(finding, way_on)
         if effect is Effect.REPLACES:
             self._replaced = self._replaced or commit
             self._first_replaced = commit.version

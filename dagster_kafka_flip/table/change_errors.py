@@ -74,7 +74,7 @@ _ERRORS: Mapping[str, _Known] = {
         KeyOrderUnknownError,
         "the transform returns several rows with the same key ({key}) for the record {where}, so it is unknown "
         "which of them is the row for {table}",
-        "Return only one, or add a column to the key that distinguishes them",
+        "Return only one; or, in a new table, add a column to the key that distinguishes them",
     ),
     TWO_PARTITIONS: _Known(
         KeyOrderUnknownError,
@@ -95,8 +95,8 @@ _ERRORS: Mapping[str, _Known] = {
         KeyOrderUnknownError,
         "the row of {where} has a null in the column of order_by, so it is unknown whether it is newer than the "
         "row of its key in {table}",
-        'Fill the column in the transform; a tombstone has only a timestamp: order_by="kafka_timestamp", or '
-        "coalesce(updated_at, kafka_timestamp)",
+        "Fill the column in the transform: a tombstone has only a timestamp, as in coalesce(updated_at, "
+        'kafka_timestamp). Or use a new table, with order_by="kafka_timestamp"',
     ),
     NULL_TIME: _Known(
         KeyOrderUnknownError,

@@ -46,7 +46,7 @@ def check_restore(commit: Commit, table: str) -> None:
         raise PositionLostError(
             f"version {commit.version} of the table {table} is a RESTORE to a timestamp "
             f"({commit.parameters.get('timestamp')}), and history does not record to which version",
-            "Restore the table once more, TO VERSION AS OF the version you want",
+            f"Restore the table once more, TO VERSION AS OF the version you want, which is before {commit.version}",
         )
 
 

@@ -346,8 +346,8 @@ def filled(changes: Changes) -> Changes:
         raise ConfigurationError(
             f"the connector left out the value of {', '.join(left_out_names.values())}, and with order_by an older "
             "change may be read later, so the unchanged value is unknown",
-            "Make the connector send all values (REPLICA IDENTITY FULL in PostgreSQL), or remove order_by: a connector "
-            "writes all records of a key to one topic partition",
+            "Make the connector send all values (REPLICA IDENTITY FULL in PostgreSQL), or use a new table without "
+            "order_by: a connector writes all records of a key to one topic partition",
         )
     unknown = [left_out_names[name] for name in sorted(left_out_names.keys() - {name.lower() for name in landed})]
     if unknown:

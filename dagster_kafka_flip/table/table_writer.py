@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     CommitUnknownError,
     ConcurrentIngestionError,
     KafkaFlipError,
-    PositionLostError,
     TableChangedError,
     TableError,
     WriteFailedError,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _NOTHING_LOST = "Nothing is lost: if the batch is committed, the next run finds it; otherwise it reads the batch again"
+_MAYBE_COMMITTED = "The table's history tells whether it is committed (DESCRIBE HISTORY): if it is not, run it again"
 _OTHER_COLUMNS = "its columns are not those of before the write"
 
 
@@ -222,7 +222,8 @@ class TableWriter:
                     f"the write to {table.target} ended, but its history can't be read to check whether it was "
                     "committed"
                 )
-                raise CommitUnknownError(*_reason(what, failure, error), outcome=_NOTHING_LOST) from (failure or error)
+                why = _reason(what, failure, error)
+                raise CommitUnknownError(*why, outcome=_unknown(document)) from (failure or error)
             since = [commit for commit in found if _is_after(commit, base_version, attempt)]
             before = [commit for commit in found if not _is_after(commit, base_version, attempt)]
             return Written(since, before, failure, time.monotonic() - begin)
@@ -270,21 +271,21 @@ class TableWriter:
         if streams:
             raise self._too_late(*streams[0], document) from failure
         if failure is None:
-            raise PositionLostError(
+            raise WriteFailedError(
                 f"Delta skipped the write to {self._table.target} without an error, and no commit of the stream "
                 f"{document.stream!r} explains it: its transaction version is at or above {document.anchor_version}. "
                 "It was set manually, or the table was restored or created again meanwhile",
                 "Run again",
             )
-        raise self.without_commit(failure) from failure
+        raise self.without_commit(failure, document) from failure
 
-    def without_commit(self, failure: Exception) -> KafkaFlipError:
+    def without_commit(self, failure: Exception, document: Document) -> KafkaFlipError:
         """Returns the error for a write that failed without a commit in history, as far as there is one by now."""
         if server_advice(failure) is not None:
             # The log was read on this machine. A server that lost its client goes on writing.
             return CommitUnknownError(
                 *told(f"the write to {self._table.target} has committed nothing so far, but may still do so", failure),
-                outcome=_NOTHING_LOST,
+                outcome=_unknown(document),
             )
         return self.failed(failure)
 
@@ -312,6 +313,11 @@ def _reason(what: str, failure: Exception | None, error: Exception) -> tuple[str
     # Where the history ends with a TableError, Spark has answered.
     advice = "Spark may have died, usually from too little memory: give its driver more (spark.driver.memory)"
     return told(what, failure or error, advice)
+
+
+def _unknown(document: Document) -> str:
+    is_batch = isinstance(document, CommitDocument) and document.reason is None
+    return _NOTHING_LOST if is_batch else _MAYBE_COMMITTED
 
 
 def is_committed(version: int) -> str:

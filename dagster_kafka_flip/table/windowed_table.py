@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+_UNDONE = "RESTORE also undoes the windows and repairs of later versions (see DESCRIBE HISTORY): write them again"
+
 
 @dataclass(frozen=True)
 class WindowsState:
@@ -174,13 +176,14 @@ class WindowedTable:
             return WindowsChangedError(
                 f"the stream {stream!r} writes to the table {self._target} (version {version}): windows would "
                 "duplicate its records",
-                "Use another table for the windows; to replace a time range of this one, set Windows(repair=True)",
+                "Use another table for the windows; to replace a time range of this one, if its rows have no key, set "
+                "Windows(repair=True)",
             )
         return WindowsChangedError(
             f"the stream {stream!r} has committed version {version} to {self._target}, which is written in windows: "
             "records that both read are duplicates",
             f"RESTORE the table to version {version - 1}, and use another table for the stream. Then write the windows "
-            "again",
+            f"again. {_UNDONE}",
         )
 
     def create(self, schema: StructType, landed: LandedLogs) -> None:
@@ -252,7 +255,7 @@ class WindowedTable:
                 "Keep the columns of window, topic, partition and offset unchanged, also in aggregated rows; put "
                 "changed values into other columns",
             ) from written.failure
-        raise TableWriter(self.delta).without_commit(written.failure) from written.failure
+        raise TableWriter(self.delta).without_commit(written.failure, document) from written.failure
 
     def _check_between(
         self, written: Written, document: WindowsDocument, version: int, read: Collection[TopicPartition]
@@ -269,7 +272,7 @@ class WindowedTable:
                     f"another run ({other.run_id or 'without an id'}) wrote rows of {removed[0]} to the same windows "
                     f"of {self._target} (version {commit.version}) for the first time during this run, and version "
                     f"{version} removed them",
-                    f"RESTORE the table to version {version - 1}, and run this again: it then keeps them",
+                    f"RESTORE the table to version {version - 1}, and run this again: it then keeps them. {_UNDONE}",
                 )
         self._check_unchanged(between, document)
 
@@ -346,5 +349,5 @@ class RepairedTable(WindowedTable):
                     f"of the stream's position (version {document.base_version}) and the commit of the windows "
                     f"(version {version}): the stream's position may be before their records, which it would write "
                     "again",
-                    f"RESTORE the table to version {restorable(commit, version)}, and repair it again",
+                    f"RESTORE the table to version {restorable(commit, version)}, and repair it again. {_UNDONE}",
                 )

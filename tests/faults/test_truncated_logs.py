@@ -125,7 +125,8 @@ def test_one_start_leads_past_retention_and_every_kind_of_truncation(truncating,
         f"offsets now. {topic}-1: the log was truncated at offset 4 and written again, beyond the position 7 (also "
         "affects 1 more topic partition), as after an unclean leader election. The table has records that the log no "
         "longer has, and lacks those that have their offsets now. Nothing was written. To continue with what the logs "
-        f'have now, run once with start set to offsets:{{"{topic}": {{"2": 10, "0": 4, "1": 4, "4": 4}}}}{AFTER_A_KILL}'
+        f'have now, run once with start set to offsets:{{"{topic}": {{"2": 10, "0": 4, "1": 4, "4": 4}}}} (in Airflow, '
+        f"where runs have no start: dagster-kafka-flip position set --to the same){AFTER_A_KILL}"
     )
 
     assert run(topic, starting_offsets=start_of(refused)) == 1 + 6 + 3 + 6

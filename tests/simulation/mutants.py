@@ -77,7 +77,7 @@ def _options(change: Callable[[Any], dict[str, Any]]) -> Patch:
 
 def _without_look_back(original: Any, self: Any, written: Any, document: Any, keys: Any) -> Any:
     if written.failure is not None:
-        raise self.without_commit(written.failure) from written.failure
+        raise self.without_commit(written.failure, document) from written.failure
     return original(self, written, document, keys)
 
 

@@ -22,6 +22,7 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     StreamOverlapError,
     TopicRecreatedError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
 from dagster_kafka_flip.ingestion.ingest import ingest
@@ -503,7 +504,7 @@ class Story:
             return OffsetsInitializer.parse(start[1])
         elif isinstance(error, ForeignRowsError):
             stream.tolerated |= {ForeignRowsError}
-        elif not isinstance(error, PositionLostError | ClusterUnreachableError):
+        elif not isinstance(error, PositionLostError | WriteFailedError | ClusterUnreachableError):
             msg = f"no way out of {type(error).__name__}: {text}"
             raise WrongError(msg)
         return None

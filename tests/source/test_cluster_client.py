@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dagster_kafka_flip.broker.local_broker import LocalBroker
-from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError, EndBeforePositionError
+from dagster_kafka_flip.errors import ClusterRequestError, ClusterUnreachableError, ConfigurationError
 from dagster_kafka_flip.source.cluster import KafkaCluster
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, RecordSearch, TopicPartition
@@ -93,7 +93,7 @@ def test_ranges_are_read_record_by_record_over_markers_and_never_short(kafka, co
         uncommitted = list(cluster.records([KafkaPartitionSplit(first, 1, 6)], "read_uncommitted"))
         assert [record.offset() for record in uncommitted] == [1, 2, 4]
         with pytest.raises(
-            EndBeforePositionError,
+            ClusterRequestError,
             match=rf"{topic}-1: the log ends at offset 1, but records up to "
             "offset 3",
         ):

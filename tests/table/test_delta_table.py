@@ -441,7 +441,7 @@ def test_a_write_that_is_skipped_without_a_reason_is_reported(spark, table):
     _rows(spark).writeTo(f"delta.`{table}`").option("txnAppId", "dagster-kafka-flip/main").option(
         "txnVersion", 5
     ).append()
-    with pytest.raises(PositionLostError) as error:
+    with pytest.raises(WriteFailedError) as error:
         TableWriter(stream).commit(_rows(spark, 1), _document(anchor, "a"))
     assert str(error.value).startswith(
         f"Delta skipped the write to {table} without an error, and no commit of the stream 'main' explains it: its "

@@ -91,6 +91,18 @@ def test_only_the_needed_history_is_read():
     assert taken == [1000, 999], "the commit, and the one that the look at the position rests on"
 
 
+# --- restore ------------------------------------------------------------------------------------------------------
+
+
+def test_a_restore_to_a_time_stops_and_says_how_to_go_on():
+    with pytest.raises(PositionLostError) as error:
+        _find(create(), own(1), foreign(2, "RESTORE", version=None, timestamp="2026-01-01 00:00:00"))
+    assert str(error.value) == (
+        "version 2 of the table lake.t is a RESTORE to a timestamp (2026-01-01 00:00:00), and history does not record "
+        "to which version. Restore the table once more, TO VERSION AS OF the version you want, which is before 2"
+    )
+
+
 # --- wipes --------------------------------------------------------------------------------------------------------
 
 WIPES = [
@@ -193,8 +205,11 @@ def test_an_unknown_operation_stops():
         _find(create(), own(1), foreign(2, "MYSTERY"))
     assert str(error.value) == (
         "version 2 of the table lake.t is a MYSTERY, which this version of dagster-kafka-flip does not know. It may "
-        "have removed earlier rows, so nothing was read"
+        "have removed earlier rows, so nothing was read. Upgrade dagster-kafka-flip. Or, if it removed no rows, set "
+        f"the position to where the stream's last commit ended: {set_position('lake.t', 'main', topics=TOPIC)}. Or "
+        "RESTORE the table to version 1, from which the next run continues"
     )
+    assert "latest" not in str(error.value)
 
 
 def test_a_commit_that_does_not_tell_what_it_did_stops():

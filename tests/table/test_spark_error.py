@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PythonException, SparkRuntimeException
 
 from dagster_kafka_flip.errors import (
+    CommitUnknownError,
     PublishFailedError,
     RecordsRejectedError,
     WriteFailedError,
 )
 from dagster_kafka_flip.formats.learning import has_mark
 from dagster_kafka_flip.runtime.remote import server_advice
+from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.table import interruptible
-from dagster_kafka_flip.table.change_errors import error_of
+from dagster_kafka_flip.table.change_errors import NULL_ORDER, TWO_ROWS, error_of
+from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 from dagster_kafka_flip.table.interruptible import TRIES, retried, warned_of_silence
 from dagster_kafka_flip.table.spark_error import (
     error_summary,
@@ -25,6 +32,7 @@ from dagster_kafka_flip.table.spark_error import (
     is_transient,
     told,
 )
+from dagster_kafka_flip.table.table_writer import TableWriter
 
 _FROM_JAVA = """An error occurred while calling o24151.append.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030
@@ -278,3 +286,26 @@ def test_a_row_that_breaks_a_rule_of_the_table_is_distinguished_from_other_failu
 )
 def test_too_little_memory_is_distinguished_from_other_failures(text, wanted):
     assert ("too little memory" in _told(SparkRuntimeException(text))) is wanted
+
+
+def test_advice_about_a_key_does_not_change_the_mode_of_a_table_that_is_there():
+    for mark, change in ((TWO_ROWS, "add a column to the key"), (NULL_ORDER, 'order_by="kafka_timestamp"')):
+        error = error_of(RuntimeError(f"[dagster-kafka-flip: {mark}] t-0 offset 1 [end]"), "lake.t", ("id",))
+        assert error is not None
+        assert re.search(rf"\bnew table, (?:with )?{change}", error.advice), error.advice
+
+
+def test_only_a_streams_next_run_looks_by_itself_whether_a_write_was_committed():
+    writer = TableWriter(cast("Any", SimpleNamespace(target="lake.t")))
+    lost = RuntimeError("[INVALID_HANDLE.SESSION_CHANGED] a restarted server")
+    assert server_advice(lost) is not None
+    batch = CommitDocument(stream="main", base_version=1, anchor_version=1, state=EnumeratorState({}))
+    windows = WindowsDocument(base_version=1, state=EnumeratorState({}), mode="exact", windows=())
+    for document, outcome in (
+        (batch, "Nothing is lost: if the batch is committed, the next run finds it"),
+        (replace(batch, reason="moved"), "The table's history tells whether it is committed"),
+        (windows, "The table's history tells whether it is committed"),
+    ):
+        error = writer.without_commit(lost, document)
+        assert isinstance(error, CommitUnknownError)
+        assert error.outcome.startswith(outcome)

@@ -13,10 +13,13 @@ from dagster_kafka_flip.errors import (
     RetentionOvertookPositionError,
     SchemaMismatchError,
     TableError,
+    TimestampOutOfRangeError,
 )
 from dagster_kafka_flip.formats.decode import Decoder
 from dagster_kafka_flip.ingestion.dead_letters import DeadLetters
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.ingestion.rebuild import rebuild
+from dagster_kafka_flip.source.instants import LAST_SPARK_TIMESTAMP_MS
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.plan import Limits
@@ -61,7 +64,7 @@ def _wrong(records):
 
 
 def test_the_table_is_built_again_by_one_command_and_continues_from_there(
-    kafka, broker, follow, topic, table, tmp_path
+    kafka, broker, follow, spark, topic, table, tmp_path
 ):
     kafka.create(topic)
     kafka.produce(topic, [change(1, "a"), change(2, "b"), change(1), change(3, "c")])
@@ -88,6 +91,10 @@ def test_the_table_is_built_again_by_one_command_and_continues_from_there(
     assert f"{staging} already replaced the rows of {table}, in version 2. Nothing was replaced." in run(
         "--yes", code=1
     )
+    # Unless a RESTORE has undone that.
+    spark.sql(f"RESTORE delta.`{table}` TO VERSION AS OF 1")
+    assert f"Version 5 of {table} has 2 rebuilt rows." in run("--yes")
+    assert landed.rows(table, "id", "name") == [(3, "d"), (4, "e")]
 
 
 def test_any_kill_or_conflict_leaves_the_old_rows_or_the_new(
@@ -200,6 +207,30 @@ def build(connection, spark, topic, table):
         return rebuild(read, target, staging, spark=spark, connection=connection, decoder=decoder, **options)
 
     return run
+
+
+def test_a_rebuild_passes_over_no_record_that_spark_can_not_read(
+    kafka, connection, follow, build, spark, topic, table, tmp_path
+):
+    kafka.create(topic, message_timestamp_after_max_ms=str(2**63 - 1))
+    kafka.produce(topic, [change(1, "a")])
+    follow()
+    kafka.produce(topic, [change(2, "b")], timestamp=LAST_SPARK_TIMESTAMP_MS + 1)
+    staging = str(tmp_path / "staging")
+    with pytest.raises(TimestampOutOfRangeError) as refused:
+        build(staging)
+    assert "position set" not in str(refused.value)
+    assert str(refused.value).endswith("offset 0 on: read the topic into a new table, and compare")
+    # Whoever moves it all the same would lose the row of the first record.
+    beside = DeltaTarget(table=staging, stream="main-rebuild", mode=Upsert(key=("id",)))
+    source = KafkaSource(topics=(topic,)).connected(connection)
+    behind = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 2})
+    commit_move(plan_move(source, beside, spark, behind), beside, spark, "a wrong timestamp")
+    with pytest.raises(
+        ConfigurationError, match=r"staging was moved \(a wrong timestamp, version 1\): it may lack rows"
+    ):
+        build(staging)
+    assert landed.rows(table, "id", "name") == [(1, "a")]
 
 
 @pytest.mark.nightly

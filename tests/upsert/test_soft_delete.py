@@ -142,7 +142,10 @@ def test_order_by_needs_rows_that_stay_and_a_column_that_orders(kafka, follow, t
             follow(target=ordered)
     kafka.produce(topic, [row(1, "a")])
     ordered = {"mode": Upsert(key=("id",), order_by="name", soft_delete=True)}
-    with pytest.raises(ConfigurationError, match="left out the value of bio, TAGS, and with order_by an older change"):
+    left_out = (
+        "left out the value of bio, TAGS, and with order_by an older change .* or use a new table without order_by"
+    )
+    with pytest.raises(ConfigurationError, match=left_out):
         follow(target=ordered, **LEFT_OUT)
 
 
