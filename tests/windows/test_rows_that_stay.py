@@ -226,8 +226,8 @@ def test_a_repair_leaves_rows_of_an_earlier_topic_alone(kafka, rewrite, connecti
     day = Window("day", START, START + 24 * HOUR)
     with pytest.raises(
         TopicRecreatedError,
-        match=r"-0: the table \S+ also has, or may have, rows of an earlier topic of this name .* Choose a later range, "
-        r"which begins at the time of the record at offset \d+ or later",
+        match=r"-0: the table \S+ also has, or may have, rows of an earlier topic of this name .* Choose a later "
+        r"range, which begins at the time of the record at offset \d+ or later",
     ):
         repair("main-2", day)
     assert counts(table) == {"a0": 22}
