@@ -42,13 +42,13 @@ from dagster_kafka_flip import (
 )
 from dagster_kafka_flip.assets.position_record import void_record
 from dagster_kafka_flip.checks.table_checks import TableChecks
+from dagster_kafka_flip.checks.table_contents import Break, Continuity
 from dagster_kafka_flip.errors import ClusterUnreachableError, ConfigurationError
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.split import KafkaPartitionSplit, TopicPartition
 from dagster_kafka_flip.table import local_log
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
-from dagster_kafka_flip.table.history import Break, Continuity
 from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.target import DeltaTarget

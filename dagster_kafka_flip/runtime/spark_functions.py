@@ -1,13 +1,11 @@
-"""`f` is `pyspark.sql.functions`, imported by the first call: loading a code location must not import pyspark."""
+"""`f` is `pyspark.sql.functions`, imported by the first use: loading a code location must not import pyspark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import functions
-
-    f = functions
+    from pyspark.sql import functions as f
 else:
 
     class _Functions:
@@ -17,3 +15,5 @@ else:
             return getattr(functions, name)
 
     f = _Functions()
+
+__all__ = ["f"]

@@ -58,7 +58,7 @@ def test_progress_is_found_behind_more_events_of_one_time_than_a_request_returns
 def test_a_progress_that_no_event_has_is_not_reported():
     def lanes(*reached: int) -> list[Progress]:
         return [
-            Progress(lane, len(reached), "o", "u", "t", "i", Origin(3, snapshot=False), version, 0, ("id",), "s")
+            Progress(lane, len(reached), "o", "u", "t", "i", Origin(3, snapshot=False), version, 0, "id", "s")
             for lane, version in enumerate(reached)
         ]
 

@@ -300,7 +300,7 @@ def test_only_a_streams_next_run_looks_by_itself_whether_a_write_was_committed()
     lost = RuntimeError("[INVALID_HANDLE.SESSION_CHANGED] a restarted server")
     assert server_advice(lost) is not None
     batch = CommitDocument(stream="main", base_version=1, anchor_version=1, state=EnumeratorState({}))
-    windows = WindowsDocument(base_version=1, state=EnumeratorState({}), mode="exact", windows=())
+    windows = WindowsDocument(base_version=1, state=EnumeratorState({}), windows=())
     for document, outcome in (
         (batch, "Nothing is lost: if the batch is committed, the next run finds it"),
         (replace(batch, reason="moved"), "The table's history tells whether it is committed"),

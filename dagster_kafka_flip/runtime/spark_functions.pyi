@@ -1,1 +1,0 @@
-from pyspark.sql.functions import *  # noqa: F403 - the same names
