@@ -66,6 +66,12 @@ def test_a_running_jvm_keeps_its_class_path_so_the_jars_are_added_to_it():
     assert CLASS_PATH not in settings
 
 
+def test_a_servers_user_has_jars_besides_the_servers(monkeypatch):
+    assert local_settings({"spark.jars": "/own.jar"}, ["/a.jar"])["spark.jars"] == "/own.jar", "in front of the archive"
+    monkeypatch.setattr(module, "archive_options", lambda _: [])
+    assert local_settings({"spark.jars": "/own.jar"}, ["/a.jar"])["spark.jars"] == "/a.jar,/own.jar"
+
+
 def test_users_jars_replace_the_default_ones():
     settings = local_settings({"spark.jars": "/own.jar"}, [])
     assert settings["spark.jars"] == "/own.jar"

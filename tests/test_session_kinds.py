@@ -15,7 +15,7 @@ from dagster_kafka_flip.runtime.session import build_session
 @pytest.mark.spark
 def test_a_process_with_its_own_spark_is_told_that_it_can_not_use_a_server_too(spark):
     with pytest.raises(
-        SparkSessionError, match="has used a Spark of its own, and pyspark has one kind of session"
+        SparkSessionError, match="has used a Spark of its own, and pyspark has one Spark per process"
     ) as e:
         build_session(remote="sc://127.0.0.1:1/;token=hidden-token")
     assert "hidden-token" not in str(e.value)
