@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from dagster_kafka_flip.broker import local_broker as broker_module
 from dagster_kafka_flip.broker.local_broker import LocalBroker
 from dagster_kafka_flip.errors import BrokerError, ConfigurationError
+from dagster_kafka_flip.runtime.local_server import error_lines
 from tests.kafka_topic import QUIET
 from tests.processes import wait_until
 
@@ -105,6 +106,8 @@ def test_a_running_broker_is_shared_and_stopped_by_anyone_who_asks(tmp_path: Pat
     assert LocalBroker(tmp_path).status() == started
     with pytest.raises(BrokerError, match=rf"already running on .*, at {started.address} and not on port 1:"):
         LocalBroker(tmp_path, port=1).start()
+    with pytest.raises(BrokerError, match=r"already running on .* with other options: stop it first"):
+        LocalBroker(tmp_path, properties={"num.io.threads": "3"}).start()
 
     # A process that can't react to SIGTERM is killed after the deadline.
     os.kill(started.pid, signal.SIGSTOP)
@@ -197,6 +200,26 @@ def test_an_unreadable_record_is_never_guessed(tmp_path: Path):
     (tmp_path / "broker.json").write_text("{}")
     with pytest.raises(BrokerError, match=r"broker\.json can't be read"):
         LocalBroker(tmp_path).status()
+    (tmp_path / "broker.json").unlink()
+    # Nor one that the system does not let it read.
+    (tmp_path / "broker.json").mkdir()
+    with pytest.raises(BrokerError, match=r"broker\.json can't be read"):
+        LocalBroker(tmp_path).status()
+
+
+def test_the_options_of_the_last_start_are_kept_as_a_digest(tmp_path: Path):
+    def options(**given: Any) -> str:
+        return LocalBroker(tmp_path, **given)._options
+
+    one = options(properties={"a": "hidden", "b": "2"}, jvm_options=["-Xmx1g"])
+    assert one == options(properties={"b": "2", "a": "hidden"}, jvm_options=("-Xmx1g",))
+    assert "hidden" not in one
+    assert len({one, options(properties={"a": "hidden"}), options(jvm_options=["-Xmx1g"]), options()}) == 4
+
+
+def test_a_log_is_shown_without_what_java_says_of_its_environment():
+    told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Dhttps.proxyPassword=hidden\nPicked up JAVA_TOOL_OPTIONS: -Dx=hidden\n"
+    assert error_lines(f"{told}no room\n") == "  no room"
 
 
 def test_settings_that_follow_from_the_arguments_are_refused(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_kafka_flip.cli.app import main
-from dagster_kafka_flip.errors import SparkSessionError
+from dagster_kafka_flip.errors import JarDownloadError, SparkSessionError
 from dagster_kafka_flip.runtime.class_archive import archive_options, make_archive
 from dagster_kafka_flip.runtime.jars import CACHE_VARIABLE
 from dagster_kafka_flip.runtime.spark_jars import fetch_jars
@@ -65,7 +65,19 @@ def test_a_spark_that_fails_says_so_and_leaves_nothing(fake_spark, tmp_path):
     fake_spark(r"echo no room on the disk; printf '\tat java.base/Thread.run:%s\n' 1 2 3 4 5 6 7 8 9; exit 3")
     with pytest.raises(SparkSessionError, match=r"(?s)spark-submit ended with 3.*no room on the disk"):
         make_archive(["/a.jar"], {})
-    assert [path.name for path in (tmp_path / "cache" / "class-archives").iterdir()] == ["lock"]
+    assert not list((tmp_path / "cache" / "class-archives").iterdir())
+
+
+def test_a_cache_that_can_not_be_written_and_a_folder_without_spark_are_named(fake_spark, monkeypatch, tmp_path):
+    fake_spark("exit 3")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(JarDownloadError, match=f"class archive could not be written to the cache {tmp_path}/file: "):
+        make_archive(["/a.jar"], {})
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(SparkSessionError, match=f"There is no {tmp_path}/none/bin/spark-submit: unset SPARK_HOME"):
+        make_archive(["/a.jar"], {})
 
 
 @pytest.fixture

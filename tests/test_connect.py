@@ -134,6 +134,20 @@ for _ in range(2):
     with command_session(None, sys.argv[1]) as joined:
         assert joined is theirs
     assert len(theirs.range(3).collect()) == 3
+
+from dagster_kafka_flip import SparkResource
+from dagster_kafka_flip.errors import SparkSessionError
+
+resource = SparkResource(remote=sys.argv[1])
+assert resource.session() is theirs
+resource.teardown_after_execution(None)
+assert len(theirs.range(3).collect()) == 3
+try:
+    SparkResource(remote="sc://127.0.0.1:1").session()
+except SparkSessionError as error:
+    assert f"has used the server {sys.argv[1].removeprefix('sc://')}, and" in str(error), error
+else:
+    raise AssertionError("another server's session")
 """
 
 

@@ -58,7 +58,8 @@ def test_a_java_that_is_too_old_is_named_with_its_version(fake_java, line: str, 
 
 
 def test_the_output_of_a_program_that_is_not_java_is_quoted(fake_java):
-    fake_java("echo 'Unable to locate a Java Runtime.' >&2; exit 1")
+    told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Dhttps.proxyPassword=hidden"
+    fake_java(f"echo '{told}' >&2; echo 'Unable to locate a Java Runtime.' >&2; exit 1")
     with pytest.raises(JavaNotFoundError, match="does not report its version; output: Unable to locate a Java Runtime"):
         find_java()
 

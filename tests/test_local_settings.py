@@ -75,6 +75,12 @@ def test_a_running_jvm_keeps_its_class_path_so_the_jars_are_added_to_it():
     assert CLASS_PATH not in settings
 
 
+def test_a_servers_user_has_jars_besides_the_servers(monkeypatch):
+    assert local_settings({"spark.jars": "/own.jar"}, ["/a.jar"])["spark.jars"] == "/own.jar", "in front of the archive"
+    monkeypatch.setattr(module, "archive_options", lambda _: [])
+    assert local_settings({"spark.jars": "/own.jar"}, ["/a.jar"])["spark.jars"] == "/a.jar,/own.jar"
+
+
 def test_users_jars_replace_the_default_ones():
     settings = local_settings({"spark.jars": "/own.jar"}, [])
     assert settings["spark.jars"] == "/own.jar"
@@ -140,7 +146,7 @@ def test_a_session_runs_as_many_tasks_as_its_settings_give_it_cores(settings: di
 @pytest.mark.spark
 def test_a_process_with_its_own_spark_is_told_that_it_can_not_use_a_server_too(spark):
     with pytest.raises(
-        SparkSessionError, match="has used a Spark of its own, and pyspark has one kind of session"
+        SparkSessionError, match="has used a Spark of its own, and pyspark has one Spark per process"
     ) as e:
         build_session(remote="sc://127.0.0.1:1/;token=hidden-token")
     assert "hidden-token" not in str(e.value)

@@ -9,13 +9,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from dagster_kafka_flip.errors import ConfigurationError
-from dagster_kafka_flip.runtime.session import build_session
+from dagster_kafka_flip.ingestion.run_spec import start_spark
+from dagster_kafka_flip.runtime.session import _start_jvm, build_session
 from dagster_kafka_flip.runtime.session_settings import hide_from_logs, redaction_regex
-from dagster_kafka_flip.settings.hidden import hidden_parameters, is_credential, marked_as_secret
+from dagster_kafka_flip.settings.hidden import (
+    HIDDEN,
+    hidden_parameters,
+    is_credential,
+    marked_as_secret,
+    without_parameters,
+)
 
 # Spark's default of spark.redaction.regex.
 _DEFAULT_REGEX = r"(?i)secret|password|token|access[.]?key"
@@ -79,6 +88,7 @@ def test_spark_redacts_what_kafkas_clients_call_credentials_and_what_its_user_as
         "spark.hadoop.fs.s3a.access.key",
         "spark.hadoop.fs.s3a.encryption.key",
         "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net",
+        "spark.hadoop.fs.azure.sas.landing.lake.blob.core.windows.net",
         "spark.hadoop.fs.gs.auth.service.account.private.key",
     ):
         assert ours.search(name), name
@@ -106,6 +116,52 @@ def test_py4j_does_not_log_the_settings_of_a_kafka_client(caplog: pytest.LogCapt
     assert "MIGHAgEA" not in caplog.text
     assert "load" in caplog.text
     assert len(logger.filters) == 1
+
+
+def test_the_client_of_a_connect_server_does_not_log_them_either(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql.connect.client import core
+
+    monkeypatch.setattr(core.logger, "disabled", False)
+    monkeypatch.setattr(core.logger, "filters", [])
+    hide_from_logs()
+    with caplog.at_level(logging.DEBUG, logger=core.logger.name):
+        core.logger.debug('Executing plan options { key: "kafka.sasl.jaas.config" value: "hidden" }')
+        core.logger.debug("Received the schema.")
+    assert "hidden" not in caplog.text + capsys.readouterr().err
+    assert "Received the schema." in caplog.text
+
+
+def test_a_session_of_the_users_own_does_not_log_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("py4j"), "filters", [])
+
+    def session() -> None:
+        assert logging.getLogger("py4j").filters
+        raise StopIteration
+
+    spec: Any = SimpleNamespace(log=logging.getLogger(), spark=session)
+    with pytest.raises(StopIteration):
+        start_spark(spec, cast("Any", None))
+
+
+def test_a_jvm_is_started_without_settings_that_may_be_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark import SparkContext
+
+    shown: dict[str, str] = {}
+    monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: shown.update(conf.getAll()))
+    needed = {"spark.driver.extraJavaOptions": "-Dtoken=1", "spark.jars": "/secrets/own.jar", "spark.ui.enabled": False}
+    hidden = {
+        "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:postgresql://meta/hive?password=x",
+        "spark.hadoop.fs.s3a.secret.key": "x",
+    }
+    _start_jvm({**needed, **hidden})
+    assert shown == {name: str(value) for name, value in needed.items()}
+
+
+def test_only_what_may_be_secret_in_an_address_is_taken_out_of_a_text() -> None:
+    address = "sc://host/;use_ssl=true;user_id=spark;token=abc;x-key=def"
+    assert without_parameters("spark is true, abc def", address) == f"spark is true, {HIDDEN} {HIDDEN}"
 
 
 def test_a_connect_address_is_shown_without_its_token() -> None:

@@ -38,6 +38,8 @@ _OF_OTHER_CLIENTS = """
 """
 
 _LOGIN_PREFIXES = ("sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
+# Besides those that their names tell: librdkafka's private key, and what may hold anything.
+_MAY_BE_SECRET = frozenset({"ssl.key.pem", "sasl.oauthbearer.config", "sasl.kerberos.kinit.cmd"})
 _JSON_FIELDS = ("properties", "librdkafka_properties", "java_properties")
 
 
@@ -110,8 +112,10 @@ def _of_fields(connection: Connection) -> dict[str, Any]:
             except ValueError:
                 msg = f"the connection {connection.conn_id!r}: {name} is not a JSON object"
                 raise ConfigurationError(msg) from None
+    host = connection.host
     given = {
-        "bootstrap_servers": connection.host,
+        # A connection's URI has the port apart.
+        "bootstrap_servers": f"{host}:{connection.port}" if host and connection.port and ":" not in host else host,
         "sasl_username": connection.login,
         "sasl_password": connection.password,
     }
@@ -161,14 +165,10 @@ def _of_librdkafka(connection: Connection) -> dict[str, Any]:
 
 
 def _secrets(values: Mapping[str, Any]) -> list[str]:
-    """The values that no log may show. Of the clients' settings: those whose names tell of logins or encryption."""
+    """The values that no log may show. No others: each place that has the same text would be masked, too."""
     secrets = [values.get("sasl_password"), values.get("ssl_key_password")]
     for field in _JSON_FIELDS:
         settings = values.get(field)
         if isinstance(settings, dict):
-            secrets += [
-                value
-                for name, value in settings.items()
-                if str(name).startswith(_LOGIN_PREFIXES) or is_credential(str(name))
-            ]
+            secrets += [value for name, value in settings.items() if is_credential(str(name)) or name in _MAY_BE_SECRET]
     return [str(secret) for secret in secrets if secret]

@@ -15,7 +15,7 @@ from dagster_kafka_flip.airflow.event_extra import LastKnown, last_known
 from dagster_kafka_flip.airflow.given import check_absolute, check_conn_id, check_min_lag, is_template, rendered_target
 from dagster_kafka_flip.airflow.kafka_flip_hook import KafkaFlipHook
 from dagster_kafka_flip.airflow.new_offsets import LagWatch, NewOffsetsTrigger
-from dagster_kafka_flip.errors import KafkaFlipError
+from dagster_kafka_flip.errors import ConfigurationError, KafkaFlipError
 from dagster_kafka_flip.settings.arguments import expect
 from dagster_kafka_flip.source.kafka_source import KafkaSource, given_topics
 from dagster_kafka_flip.table.target import DeltaTarget
@@ -71,6 +71,10 @@ class KafkaLagSensor(BaseSensorOperator):
         check_conn_id(kafka_conn_id)
         check_min_lag(min_lag)
         expect("deferrable", self.deferrable, bool, "True")
+        if self.deferrable and (self.never_fail or self.silent_fail):
+            raise ConfigurationError(
+                "never_fail and silent_fail: Airflow ignores them in the triggerer", "Set deferrable=False"
+            )
         check_absolute(DeltaTarget.of(table))
         if not any(is_template(topic) for topic in given_topics(source)):
             KafkaSource.of(source)

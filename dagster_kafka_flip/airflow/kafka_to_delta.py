@@ -79,7 +79,7 @@ class KafkaToDeltaOperator(SparkTask):
         windows: Rules of windows: the task lands the window of its run. Default: it continues the stream.
         partition_keys: With `windows`: the timetable that a partitioned run's keys come from. Default: the DAG's.
         on_idle: Result of a task that finds nothing new: `succeed` (default), which adds an event of the table, or
-            `skip`.
+            `skip`, unless the newest event does not tell what it found.
         verify_after: How long a task trusts the position in the table's newest event, to find out without Spark that
             there is nothing new. Default: 24 hours.
         **options: Airflow's options of every task. `inlets` and `outlets` are in addition to the topics and the table;
@@ -147,18 +147,22 @@ class KafkaToDeltaOperator(SparkTask):
         if self.windows is not None:
             expect("windows", self.windows, Windows, "Windows(max_lateness=timedelta(hours=1))")
             check_without_windows(target)
+            of_streams = {
+                "dead_letter": self.dead_letter is not None and not self.windows.repair,
+                "on_idle": self.on_idle != "succeed",
+                "verify_after": self.verify_after != DEFAULT_VERIFY_AFTER,
+            }
+            if any(of_streams.values()):
+                wrong = ", ".join(name for name, is_set in of_streams.items() if is_set)
+                raise ConfigurationError(f"{wrong}: not allowed with windows", f"Remove {wrong}")
         self._tolerated = tolerated_errors(self.tolerate)
         decoder = Decoder.of(self.key_format, self.value_format, self.columns)
         check_keyed(target, decoder, self._tolerated, has_transform=self.transform is not None)
         if (letters := dead_letters_of(self.dead_letter, target, decoder)) is not None:
             check_absolute(letters.target(target))
         if self.partition_keys is not None:
-            expect(
-                "partition_keys",
-                self.partition_keys,
-                CronPartitionTimetable,
-                'CronPartitionTimetable("@daily", timezone="UTC")',
-            )
+            example = 'CronPartitionTimetable("@daily", timezone="UTC")'
+            expect("partition_keys", self.partition_keys, CronPartitionTimetable, example)
         if self.windows is None and self.partition_keys is not None:
             raise ConfigurationError("partition_keys is for tasks that land windows: set `windows=Windows()` too")
 
@@ -237,7 +241,11 @@ class KafkaToDeltaOperator(SparkTask):
             **shared,
         )
         self._has_read(shared["connection"], result.state.position)
-        if result.is_idle and result.unreported is None and self.on_idle == "skip":
+        position = known.position
+        # An idle run that read the table has an event, too: else every later one would read it again.
+        is_new = result.started_spark and not is_by_hand(context)
+        is_told = position is not None and position.state == result.state and result.unreported is None and not is_new
+        if result.is_idle and self.on_idle == "skip" and (is_told or not assets):
             raise AirflowSkipException(f"nothing new in {source} for {target}; its lag is {result.lag_after}")
         return as_json(stream_facts(result))
 

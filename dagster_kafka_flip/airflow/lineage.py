@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.source.connection import KafkaConnection
     from dagster_kafka_flip.table.target import DeltaTarget
 
-# Their names have no leading slash, and all clients' schemes of one store count as one.
-_STORES = {
-    "abfs": "abfss",
-    "abfss": "abfss",
-    "gs": "gs",
-    "oss": "oss",
-    "s3": "s3",
-    "s3a": "s3",
-    "s3n": "s3",
-    "wasb": "wasbs",
-    "wasbs": "wasbs",
-}
+# All clients' schemes of one store count as one, and the names in a store have no leading slash.
+_OTHER_SCHEMES = {"abfs": "abfss", "s3a": "s3", "s3n": "s3", "wasb": "wasbs"}
+_STORES = frozenset({"abfss", "gs", "oss", "s3", "wasbs"})
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,6 @@ def table_names(target: DeltaTarget) -> tuple[DatasetName, ...]:
     if not target.is_path:
         return ()
     place = urlsplit(target.identity)
-    store = _STORES.get(place.scheme)
-    if store is None:
-        return (DatasetName(f"{place.scheme}://{place.netloc}", place.path),)
-    return (DatasetName(f"{store}://{place.netloc}", place.path.lstrip("/")),)
+    scheme = _OTHER_SCHEMES.get(place.scheme, place.scheme)
+    name = place.path.lstrip("/") if scheme in _STORES else place.path
+    return (DatasetName(f"{scheme}://{place.netloc}", name),)

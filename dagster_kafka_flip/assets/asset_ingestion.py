@@ -156,11 +156,14 @@ class Ingestion:
             reported=record.reported(self.target),
             verify_after=self.verify_after,
         )
-        yield from self.run_events(context.asset_key, result, record)
+        yield from self.run_events(context, context.asset_key, result, record)
 
-    def run_events(self, key: AssetKey, result: IngestResult, record: Record) -> Iterator[StepEvent]:
+    def run_events(
+        self, context: AssetExecutionContext, key: AssetKey, result: IngestResult, record: Record
+    ) -> Iterator[StepEvent]:
         """Returns the Dagster events of a stream's run."""
-        metadata = self._with_columns(result_metadata(record.noted_in(result), record.materialization))
+        metadata = result_metadata(record.noted_in(result), record.materialization)
+        metadata = self._with_columns(context, key, metadata)
         findings = Findings(result.all_incidents, result.rejected_records, unknown=result.unknown, fields=result.fields)
         if self.on_idle == "skip" and record.has_all_of(result):
             # Also an idle run that read the table records the position: else every later one would read it again.
@@ -178,7 +181,7 @@ class Ingestion:
         """Replaces a time range of a stream's table; the position does not change."""
         rules = Windows(repair=True, time_column=config.time_column)
         results = tuple(run_windows(self.spec(context, config), [window], rules))
-        yield MaterializeResult(asset_key=key, metadata=self._with_columns(windows_metadata(results)))
+        yield MaterializeResult(asset_key=key, metadata=self._with_columns(context, key, windows_metadata(results)))
         yield from check_results(self.checks, key, _findings(results))
 
     def _land_partitions(
@@ -213,7 +216,7 @@ class Ingestion:
                 yield from failed_checks(self.checks, context.asset_key, _findings(results))
             raise
         # After each partition's own metadata, because the result's metadata would come first.
-        of_the_run = self._with_columns(windows_metadata(results))
+        of_the_run = self._with_columns(context, context.asset_key, windows_metadata(results))
         if len(context.partition_keys) > 1:
             of_the_run = shared(of_the_run)
         for partition_key in context.partition_keys:
@@ -221,7 +224,7 @@ class Ingestion:
         yield MaterializeResult()
         yield from check_results(self.checks, context.asset_key, _findings(results))
 
-    def _with_columns(self, metadata: dict[str, Any]) -> dict[str, Any]:
+    def _with_columns(self, context: AssetExecutionContext, key: AssetKey, metadata: dict[str, Any]) -> dict[str, Any]:
         """Adds column metadata; column lineage only without a transform."""
         schema = metadata.get(COLUMN_SCHEMA)
         if isinstance(schema, TableSchemaMetadataValue):
@@ -232,7 +235,13 @@ class Ingestion:
         metadata = {**metadata, COLUMN_SCHEMA: described(schema, columns, self.target.mode)}
         if self.transform is not None:
             return metadata
-        lineage = column_lineage(schema, columns, self.target.mode, upstream_asset_keys(self.source, self.kafka))
+        deps = context.assets_def.asset_deps[key]
+        # As the run has them: keys may get a prefix.
+        topics = [
+            next((dep for dep in deps if dep.path[-len(topic.path) :] == topic.path), topic)
+            for topic in upstream_asset_keys(self.source, self.kafka)
+        ]
+        lineage = column_lineage(schema, columns, self.target.mode, topics)
         return {**metadata, COLUMN_LINEAGE: lineage}
 
     @property

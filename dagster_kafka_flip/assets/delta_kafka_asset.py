@@ -48,7 +48,6 @@ _SHORT = 8
 class Publishing:
     """What one asset publishes, and the keys of the resources with which it does."""
 
-    key: AssetKey
     source: DeltaSource
     sink: KafkaSink
     limits: Limits
@@ -125,7 +124,7 @@ def delta_kafka_asset(
     options = given_options(kafka=kafka, spark=spark, **asset_options)
     sink.check_content(source.content)
     key = topic_asset_key(sink.topic, cluster, kafka)
-    publishing = Publishing(key, source, sink, limits or Limits(), cluster, kafka, spark)
+    publishing = Publishing(source, sink, limits or Limits(), cluster, kafka, spark)
     options.setdefault("pool", f"kafka-sink:{sink.transactional_id_prefix}")
     deps = _upstream(upstream, source, key)
 
@@ -218,7 +217,7 @@ def _upstream(
 def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[MaterializeResult[Any] | AssetObservation]:
     # Without a code location, as with `materialize()`, there are no others.
     with contextlib.suppress(CheckError):
-        check_prefix(publishing, context.repository_def.assets_defs_by_key)
+        check_prefix(context.asset_key, publishing, context.repository_def.assets_defs_by_key)
     config = PublishRunConfig(**context.op_execution_context.op_config)
     source = publishing.source
     sink = publishing.bound_sink(context)
@@ -241,7 +240,7 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
     elif config.stop is not None:
         source = source.changed(stop=config.stop)
     prefix = sink.transactional_id_prefix
-    known = _known(context.instance, publishing.key, prefix)
+    known = _known(context.instance, context.asset_key, prefix)
     result = publish(
         source,
         sink,
@@ -262,17 +261,17 @@ def _run(context: AssetExecutionContext, publishing: Publishing) -> Iterator[Mat
         )
 
 
-def check_prefix(publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
+def check_prefix(key: AssetKey, publishing: Publishing, definitions: Mapping[AssetKey, AssetsDefinition]) -> None:
     """Checks that no other asset publishes under the same prefix."""
     prefix = publishing.sink.transactional_id_prefix
-    for definition in definitions.values():
+    for other_key, definition in definitions.items():
         other = publishing_of(definition)
-        if other is None or other.key == publishing.key:
+        if other is None or other_key == key:
             continue
         is_same_cluster = (other.cluster, other.kafka) == (publishing.cluster, publishing.kafka)
         if is_same_cluster and other.sink.transactional_id_prefix == prefix:
             raise ConfigurationError(
-                f"the assets {publishing.key.to_user_string()} and {other.key.to_user_string()} both publish under the "
+                f"the assets {key.to_user_string()} and {other_key.to_user_string()} both publish under the "
                 f"transactional_id_prefix {prefix}, so each topic would get only some of the changes",
                 "Give each its own prefix",
             )

@@ -202,7 +202,7 @@ def _go_on(
     )
     for key, ingestion in chosen.items():
         if (result := done.results.get(key.to_user_string())) is not None:
-            yield from ingestion.run_events(key, result, records[key])
+            yield from ingestion.run_events(context, key, result, records[key])
     _raise(done.failures, context)
 
 

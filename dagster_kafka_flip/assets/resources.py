@@ -116,7 +116,7 @@ class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright:
         if self._session is None:
             from dagster_kafka_flip.runtime.session import active_session, build_session
 
-            found = None if self.remote is not None else active_session()
+            found = active_session()
             self._session = build_session(**{name: getattr(self, name) for name in SparkSettings.model_fields})
             self._is_own = found is None
         elif self.remote is None:

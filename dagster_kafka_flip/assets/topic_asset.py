@@ -109,19 +109,19 @@ def observable_topics(
         )
         # Without annotations: Dagster inspects them, and in this module they are only strings.
         def observe(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-            yield from step_events(context, _observe(context, source, kafka, keys))
+            yield from step_events(context, _observe(context, source, kafka))
 
     return observe
 
 
-def _observe(
-    context: AssetExecutionContext, source: KafkaSource, kafka: str, keys: Sequence[AssetKey]
-) -> Iterator[ObserveResult]:
+def _observe(context: AssetExecutionContext, source: KafkaSource, kafka: str) -> Iterator[ObserveResult]:
     is_pattern = source.topic_pattern is not None
+    # Those of the run: whoever loads definitions may put a prefix before their keys.
+    keys = {key.path[-1]: key for key in context.selected_asset_keys}
     connection = kafka_of(context, kafka, source.cluster)
     # The next observation is soon.
     connection = connection.model_copy(update={"request_timeout": min(_SECONDS, connection.request_timeout)})
-    wanted = source if is_pattern else source.only(key.path[-1] for key in context.selected_asset_keys)
+    wanted = source if is_pattern else source.only(keys)
     with contextlib.closing(KafkaCluster(connection, source.librdkafka_config(), context.log)) as cluster:
         described = wanted.subscription.describe(cluster, skip_missing=True)
         partitions = [tp for topic in described.values() for tp in topic.partitions]
@@ -129,9 +129,9 @@ def _observe(
         beginning = cluster.beginning_offsets(partitions)
         settings = cluster.topic_settings(described) if described else {}
     observed = (
-        [(keys[0], tuple(described.values()))]
+        [(next(iter(keys.values())), tuple(described.values()))]
         if is_pattern
-        else [(topic_asset_key(topic.name, source.cluster, kafka), (topic,)) for topic in described.values()]
+        else [(keys[topic.name], (topic,)) for topic in described.values()]
     )
     for key, topics in observed:
         last = _last_observation(context.instance, key)
@@ -147,9 +147,9 @@ def _observe(
         raise TopicNotFoundError(msg)
     # Not an error of the step: it would also stop the tables of the other topics, if they are in the same run.
     context.log.error(msg)
-    for key in context.selected_asset_keys:
-        if key.path[-1] not in described:
-            gone = _data_version({key.path[-1]: None}, None)
+    for topic, key in keys.items():
+        if topic not in described:
+            gone = _data_version({topic: None}, None)
             yield ObserveResult(asset_key=key, data_version=gone, metadata={"kafka/topics": 0})
 
 

@@ -117,17 +117,18 @@ class LocalBroker(LocalServer):
         cache_dir: Path | None = None,
         timeout: float = 60.0,
     ) -> None:
-        super().__init__(data_dir, {"port": port, "controller_port": controller_port}, timeout)
-        for name, value in (properties or {}).items():
+        self._properties = dict(properties or {})
+        self._jvm_options = tuple(jvm_options)
+        ports = {"port": port, "controller_port": controller_port}
+        super().__init__(data_dir, ports, timeout, (self._properties, self._jvm_options))
+        for name, value in self._properties.items():
             expect(f"properties[{name!r}]", value, str, '"1000"')
-        taken = sorted(set(properties or {}) & set(self._addressing(port, controller_port)))
+        taken = sorted(self._properties.keys() & self._addressing(port, controller_port))
         if taken:
             raise ConfigurationError(
                 f"{', '.join(taken)} can't be set as broker properties: data_dir, port and controller_port determine "
                 "them."
             )
-        self._properties = dict(properties or {})
-        self._jvm_options = tuple(jvm_options)
         self._cache_dir = cache_dir
 
     @property

@@ -20,7 +20,7 @@ def check_step(
     key: AssetKey,
     kind: str,
     questions: Mapping[str, str],
-    answers: Callable[[Any], Iterator[AssetCheckResult]],
+    answers: Callable[[Any, AssetKey], Iterator[AssetCheckResult]],
     *,
     resources: Collection[str] = (),
     blocking: bool = False,
@@ -46,7 +46,9 @@ def check_step(
         )
         # Without annotations: Dagster inspects them, and in this module they are only strings.
         def check(context):  # noqa: ANN001, ANN202 # pyright: ignore[reportMissingParameterType]
-            yield from step_events(context, answers(context))
+            # Not the definition's: it may get a prefix later.
+            of_run = next(iter(context.selected_asset_check_keys)).asset_key
+            yield from step_events(context, answers(context, of_run))
 
     return check
 

@@ -20,7 +20,7 @@ from dagster_kafka_flip.sink.result import LEFT_OUT, LEFT_OUT_BY_ERROR, SINK, SI
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from dagster import DagsterInstance
+    from dagster import AssetKey, DagsterInstance
 
     from dagster_kafka_flip.assets.delta_kafka_asset import Publishing
     from dagster_kafka_flip.sink.comparison import Comparison
@@ -68,10 +68,10 @@ def delta_kafka_checks(
     if type(max_records) is not int or max_records < 1:
         raise ConfigurationError(f"max_records={max_records}: expected a whole number of at least 1")
 
-    def look_back(context: Any) -> Iterator[AssetCheckResult]:
-        yield _left_out(context.instance, publishing)
+    def look_back(context: Any, key: AssetKey) -> Iterator[AssetCheckResult]:
+        yield _left_out(context.instance, key, publishing)
 
-    def compare(context: Any) -> Iterator[AssetCheckResult]:
+    def compare(context: Any, key: AssetKey) -> Iterator[AssetCheckResult]:
         found = TopicComparison(
             publishing.source,
             publishing.bound_sink(context),
@@ -80,19 +80,17 @@ def delta_kafka_checks(
             spark_of(context, publishing.spark)(),
             max_records,
         ).compare()
-        yield _result(publishing, found)
+        yield _result(key, publishing, found)
 
     made: list[AssetChecksDefinition] = []
     if publishing.sink.may_leave_out:
         question = "The last run that published something left no rows out."
-        made.append(
-            check_step(publishing.key, "left_out_checks", {NO_ROWS_LEFT_OUT: question}, look_back, op_tags=op_tags)
-        )
+        made.append(check_step(asset.key, "left_out_checks", {NO_ROWS_LEFT_OUT: question}, look_back, op_tags=op_tags))
     if equals_table:
         check_comparable(publishing.source, publishing.sink)
         question = "The topic has what the table had at the published version."
         step = check_step(
-            publishing.key,
+            asset.key,
             "topic_checks",
             {PUBLISHED_EQUALS_TABLE: question},
             compare,
@@ -108,9 +106,9 @@ def delta_kafka_checks(
     return made
 
 
-def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckResult:
+def _left_out(instance: DagsterInstance, key: AssetKey, publishing: Publishing) -> AssetCheckResult:
     seen, totals, last, before = 0, dict[str, int](), None, 0
-    for record in newest_materializations(instance, publishing.key):
+    for record in newest_materializations(instance, key):
         seen += 1
         metadata = {} if record.asset_materialization is None else record.asset_materialization.metadata
         values: dict[str, Any] = {name: value.value for name, value in metadata.items()}
@@ -129,7 +127,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
             before = totals[last[0]]
     if last is None:
         return _result_of_rows(
-            publishing,
+            key,
             f"None of the last {seen:,} materializations published anything, so it is unknown whether the run before "
             "them left rows out"
             if seen
@@ -145,7 +143,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
     if rows:
         details["by_error"] = values[LEFT_OUT_BY_ERROR]
     if not rows + of_failed:
-        return _result_of_rows(publishing, "The last run that published something left no rows out", details)
+        return _result_of_rows(key, "The last run that published something left no rows out", details)
     letters = publishing.sink.dead_letter_topic
     description = (
         f"The last run that published something left {counted(rows, 'row')} out"
@@ -154,7 +152,7 @@ def _left_out(instance: DagsterInstance, publishing: Publishing) -> AssetCheckRe
         + ("The run's log has the first ones" if letters is None else f"The topic {letters} has them, with the reasons")
         + ". Correct the rows in the table, or append them again for content=appended_rows: the next run publishes them"
     )
-    return _result_of_rows(publishing, description, details)
+    return _result_of_rows(key, description, details)
 
 
 def _left_out_so_far(values: Mapping[str, Any]) -> int:
@@ -162,14 +160,12 @@ def _left_out_so_far(values: Mapping[str, Any]) -> int:
     return sum(lane.get("left_out", 0) for lane in lanes.values())
 
 
-def _result_of_rows(
-    publishing: Publishing, description: str, details: Mapping[str, Any] | None = None
-) -> AssetCheckResult:
+def _result_of_rows(key: AssetKey, description: str, details: Mapping[str, Any] | None = None) -> AssetCheckResult:
     passed = details is not None and not details["rows_left_out"]
-    return check_result(publishing.key, NO_ROWS_LEFT_OUT, description, passed=passed, metadata=details)
+    return check_result(key, NO_ROWS_LEFT_OUT, description, passed=passed, metadata=details)
 
 
-def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
+def _result(key: AssetKey, publishing: Publishing, found: Comparison) -> AssetCheckResult:
     metadata: dict[str, Any] = {
         "records_read": found.records,
         "topic_offsets": found.offsets,
@@ -187,7 +183,7 @@ def _result(publishing: Publishing, found: Comparison) -> AssetCheckResult:
     # Weaker guarantees promise less, and a row that was left out is not a loss.
     is_wrong = found.differs and publishing.sink.is_exact and not found.may_be_left_out
     return check_result(
-        publishing.key,
+        key,
         PUBLISHED_EQUALS_TABLE,
         _description(publishing, found),
         passed=not found.differs and not found.unknown,

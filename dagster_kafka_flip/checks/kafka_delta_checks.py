@@ -139,16 +139,15 @@ def kafka_delta_checks(
         WATERMARK_FRESH: max_delay is not None,
         NO_RECORDS_REJECTED_LATELY: max_rejected is not None,
     }
-    # The bounds' own values: "10" is 10 there.
-    table = TableChecks(ingestion, asset_key, bounds.duplicate_commits)
-    log = LogChecks(ingestion, asset_key, bounds)
 
-    def look(context: Any) -> Iterator[AssetCheckResult]:
+    def look(context: Any, key: AssetKey) -> Iterator[AssetCheckResult]:
+        # The bounds' own value: "10" is 10 there.
+        table = TableChecks(ingestion, key, bounds.duplicate_commits)
         return table.results(selected(context), spark_of(context, ingestion.spark), context.instance)
 
-    def compare(context: Any) -> Iterator[AssetCheckResult]:
+    def compare(context: Any, key: AssetKey) -> Iterator[AssetCheckResult]:
         connection = kafka_of(context, ingestion.kafka, ingestion.source.cluster)
-        return log.results(selected(context), context.instance, connection)
+        return LogChecks(ingestion, key, bounds).results(selected(context), context.instance, connection)
 
     made: list[AssetChecksDefinition] = []
     for kind, questions, answers, resource in (

@@ -318,7 +318,7 @@ def find_either(name: str, python_file: Path | None = None) -> LandingAsset | Pu
             check_streams(by_table({key: ingestion}), by_table(ingestions_in(repository)))
             return LandingAsset(key, repository, located, ingestion)
         if (publishing := publishing_of(definition)) is not None:
-            check_prefix(publishing, repository.assets_defs_by_key)
+            check_prefix(key, publishing, repository.assets_defs_by_key)
             return PublishedAsset(key, repository, located, publishing)
         what = f"{name} in {where} was not created by kafka_delta_asset, delta_kafka_asset or their builders"
     else:

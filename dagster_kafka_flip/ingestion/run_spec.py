@@ -10,6 +10,7 @@ from dagster_kafka_flip.errors import SchemaNotFoundError
 from dagster_kafka_flip.reader.kafka_reader import no_records, read
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive, parallelism
+from dagster_kafka_flip.runtime.session_settings import hide_from_logs
 from dagster_kafka_flip.runtime.spark_status import ui_address, watch_executors
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.telemetry.log_fields import log_with_fields
@@ -104,6 +105,7 @@ def start_spark(spec: RunSpec, context: SplitEnumeratorContext) -> tuple[SparkSe
     begun = time.monotonic()
     keep_interrupts()
     spec.log.info("starting Spark")
+    hide_from_logs()
     session = spec.spark()
     # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
     check_alive(session)

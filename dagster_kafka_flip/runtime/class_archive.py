@@ -9,16 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from dagster_kafka_flip.errors import SparkSessionError
-from dagster_kafka_flip.runtime.jars import default_cache_dir, spark_home
+from dagster_kafka_flip.runtime.jars import default_cache_dir, spark_home, spark_submit, writing
 from dagster_kafka_flip.runtime.java import find_java, locate_java, run_to_its_end
 
 if TYPE_CHECKING:
@@ -69,31 +66,22 @@ def make_archive(jars: Sequence[str], settings: Mapping[str, str]) -> Path:
     path = _archive_path(find_java(), jars)
     if path.exists():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = path.parent / "partial"
-    with FileLock(path.parent / "lock"):
-        if path.exists():
-            # Another process has made it meanwhile.
-            return path
-        # What a killed attempt left.
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        try:
-            _train(folder / path.name, jars, settings)
-            (folder / path.name).replace(path)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    # Java would not use those of an earlier state again, and each takes 180 MB.
-    for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.jsa"):
-        if other != path:
-            other.unlink(missing_ok=True)
+    submit = spark_submit()
+    with writing("Spark's class archive", default_cache_dir(), path) as work:
+        if work is not None:
+            _train(submit, work / path.name, jars, settings)
+            (work / path.name).replace(path)
+        # Java would not use those of an earlier state again, and each takes 180 MB.
+        for other in path.parent.glob(f"{path.name.partition('-')[0]}-*.jsa"):
+            if other != path:
+                other.unlink(missing_ok=True)
     return path
 
 
-def _train(archive: Path, jars: Sequence[str], settings: Mapping[str, str]) -> None:
+def _train(submit: Path, archive: Path, jars: Sequence[str], settings: Mapping[str, str]) -> None:
     # Uses spark-submit instead of a Python that starts Java, because its Java ends by itself and can be awaited.
     command = [
-        str(spark_home() / "bin" / "spark-submit"),
+        str(submit),
         *("--master", "local[2]"),
         *("--driver-class-path", os.pathsep.join(jars)),
         *("--driver-java-options", " ".join([f"-XX:ArchiveClassesAtExit={archive}", _QUICK, *_SILENT])),

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError
+from dagster_kafka_flip.errors import ConfigurationError, JarDownloadError, SparkSessionError
 from dagster_kafka_flip.runtime.java import find_java, run_to_its_end
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ CACHE_VARIABLE = "DAGSTER_KAFKA_FLIP_CACHE"
 
 _TIMEOUT_SECONDS = 1200.0
 _SHOWN_LINES = 8
-_NOISE = (".", "Picked up ", "USE VERBOSE ")
+_NOISE = (".", "USE VERBOSE ")
 # Ivy's messages for a missing module, with its group and version, and for an unreachable repository.
 _NOT_FOUND = re.compile(r":: (?P<group>[^#\s]+)#(?P<artifact>[^;\s]+);(?P<version>[^:\s]+): not found")
 _NO_ANSWER = "Server access error"
@@ -82,8 +82,9 @@ def retrieve(
     identity = json.dumps([wanted, unwanted, sorted(may_be_older), ivy.stem])
     folder = cache / "jars" / hashlib.sha256(identity.encode()).hexdigest()[:16]
     if not folder.is_dir():
-        with _writing(_names(wanted), cache, folder) as work:
+        with writing(_names(wanted), cache, folder) as work:
             if work is not None:
+                _logger.info("Downloading %s into %s, once", _names(wanted), folder)
                 _nearest(wanted, unwanted, older=may_be_older, ivy=ivy, cache=cache, work=work).replace(folder)
     if (folder / _STAND_INS).exists():
         for asked, got in json.loads((folder / _STAND_INS).read_text("utf-8")).items():
@@ -109,9 +110,10 @@ def retrieve_unpacked(coordinate: str, *, cache_dir: Path | None = None) -> Path
     if folder.is_dir():
         return folder
     ivy = _ivy_jar()
-    with _writing(coordinate, cache, folder) as work:
+    with writing(coordinate, cache, folder) as work:
         if work is None:
             return folder
+        _logger.info("Downloading %s into %s, once", coordinate, folder)
         found = _run_ivy([wanted], _archive_module(wanted), "tar.gz", ivy=ivy, cache=cache, work=work)
         content = work / "content"
         try:
@@ -138,11 +140,7 @@ def hadoop_version() -> str:
 
 def jars_of_pyspark() -> list[str]:
     """The names of the installed pyspark's jars, sorted."""
-    return [jar.name for jar in _jars_of_pyspark()]
-
-
-def _jars_of_pyspark() -> list[Path]:
-    return sorted((_pyspark() / "jars").glob("*.jar"))
+    return sorted(jar.name for jar in (_pyspark() / "jars").glob("*.jar"))
 
 
 def _pyspark() -> Path:
@@ -156,6 +154,15 @@ def spark_home() -> Path:
     return Path(home) if home else _pyspark()
 
 
+def spark_submit() -> Path:
+    """The program that starts a Spark."""
+    submit = spark_home() / "bin" / "spark-submit"
+    if not submit.is_file():
+        msg = f"There is no {submit}: unset SPARK_HOME to use pyspark's own Spark, or set it to a folder of Spark."
+        raise SparkSessionError(msg)
+    return submit
+
+
 def _split(text: str, form: str) -> tuple[str, ...]:
     parts = tuple(text.split(":"))
     if len(parts) != form.count(":") + 1 or not all(part and part == part.strip() for part in parts):
@@ -164,9 +171,9 @@ def _split(text: str, form: str) -> tuple[str, ...]:
 
 
 def _ivy_jar() -> Path:
-    ivy = [jar for jar in _jars_of_pyspark() if jar.name.startswith("ivy-")]
+    ivy = [jar for jar in jars_of_pyspark() if jar.startswith("ivy-")]
     if ivy:
-        return ivy[-1]
+        return _pyspark() / "jars" / ivy[-1]
     raise JarDownloadError(
         "The installed pyspark has no Ivy jar, so jars can't be downloaded: install the full pyspark package (pip "
         "install 'dagster-kafka-flip' does), not one without jars"
@@ -174,24 +181,23 @@ def _ivy_jar() -> Path:
 
 
 @contextlib.contextmanager
-def _writing(names: str, cache: Path, folder: Path) -> Generator[Path | None]:
-    """A temporary folder next to one that is to be made; None if another process has made it meanwhile."""
+def writing(names: str, cache: Path, path: Path) -> Generator[Path | None]:
+    """A temporary folder next to what is to be made; None if another process has made it meanwhile."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         # One lock for the whole cache: Ivy's own cache, which all sets share, does not support two writers.
         with FileLock(cache / "jars.lock", timeout=_TIMEOUT_SECONDS):
-            if folder.is_dir():
+            if path.exists():
                 yield None
                 return
-            for left_over in folder.parent.glob("partial-*"):
+            for left_over in path.parent.glob("partial-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-            _logger.info("Downloading %s into %s, once", names, folder)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix="partial-") as work:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix="partial-") as work:
                 yield Path(work)
     except Timeout as error:
         raise JarDownloadError(
-            f"{names} could not be downloaded: another process has been downloading into {cache} for more than "
-            f"{_TIMEOUT_SECONDS:.0f} s",
+            f"{names} could not be written to the cache {cache}: another process has been writing into it for more "
+            f"than {_TIMEOUT_SECONDS:.0f} s",
             "Check whether it is stuck, then try again",
         ) from error
     except OSError as error:

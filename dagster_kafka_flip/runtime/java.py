@@ -60,8 +60,8 @@ def run_to_its_end(
     env: Mapping[str, str] | None = None,
     umask: int = -1,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command without input, and returns its exit code and all that it printed, in order."""
-    return subprocess.run(
+    """Runs a command without input, and returns its exit code and what it printed, in order."""
+    done = subprocess.run(
         command,
         cwd=cwd,
         env=env,
@@ -74,6 +74,13 @@ def run_to_its_end(
         timeout=seconds,
         umask=umask,
     )
+    done.stdout = without_options(done.stdout)
+    return done
+
+
+def without_options(output: str) -> str:
+    """Drops the options that Java says it took from the environment: they may have a proxy's password."""
+    return re.sub(r"(?m)^(?:NOTE: )?Picked up .*\n?", "", output)
 
 
 def _version_output(executable: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -14,12 +15,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import psutil
 from filelock import FileLock, Timeout
 
 from dagster_kafka_flip.errors import ConfigurationError
+from dagster_kafka_flip.runtime.java import without_options
 from dagster_kafka_flip.settings.arguments import expect
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class _Start:
     ports: Mapping[str, int]
     pid: int
     started_at: datetime
+    options: str
 
 
 class LocalServer(ABC):
@@ -99,7 +102,9 @@ class LocalServer(ABC):
     umask: ClassVar[int] = 0o077
     """For its files, which may contain secrets; -1 for this process's."""
 
-    def __init__(self, data_dir: str | Path, ports: Mapping[str, int], timeout: float) -> None:
+    def __init__(
+        self, data_dir: str | Path, ports: Mapping[str, int], timeout: float, options: Sequence[Any] = ()
+    ) -> None:
         expect("data_dir", data_dir, (str, Path), f'".{self.name}"')
         expect("timeout", timeout, (int, float), "60.0")
         if not timeout > 0:
@@ -111,6 +116,9 @@ class LocalServer(ABC):
         self.data_dir = Path(data_dir).expanduser().absolute()
         self.timeout = timeout
         self._asked = dict(ports)
+        # Not themselves: they may have secrets. Without any, a running server is used whatever its own are.
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode()).hexdigest()
+        self._options = digest if any(options) else ""
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -130,7 +138,7 @@ class LocalServer(ABC):
 
         Raises:
             KafkaFlipError: The port is in use, the folder can't be written, the server ended or did not answer in
-                time, or it already runs on another port.
+                time, or it already runs on another port or with other options.
             JavaNotFoundError: Java was not found, or is too old.
             JarDownloadError: A download failed.
         """
@@ -145,6 +153,12 @@ class LocalServer(ABC):
                 raise self.error(
                     f"A {self.what} is already running on {self.data_dir}, at {running.address} and not on port "
                     f"{self._asked['port']}: stop it first, or use that address."
+                )
+            last = self._last_start()
+            if self._options and (last is None or last.options != self._options):
+                raise self.error(
+                    f"A {self.what} is already running on {self.data_dir} with other options: stop it first, or leave "
+                    "them out."
                 )
             # Whoever started it may have been killed before it answered.
             self._wait_until_ready(running.port)
@@ -305,7 +319,8 @@ class LocalServer(ABC):
                 start_new_session=True,
                 umask=self.umask,
             )
-        state = {"ports": dict(ports), "pid": self._process.pid, "started_at": datetime.now(timezone.utc).isoformat()}
+        now = datetime.now(timezone.utc).isoformat()
+        state = {"ports": dict(ports), "pid": self._process.pid, "started_at": now, "options": self._options}
         fresh = self._state_path.with_suffix(".json.new")
         write_private(fresh, json.dumps(state, indent=2))
         fresh.replace(self._state_path)
@@ -361,10 +376,11 @@ class LocalServer(ABC):
         try:
             state = json.loads(self._state_path.read_text(encoding="utf-8"))
             ports = {name: int(state["ports"][name]) for name in self._asked}
-            return _Start(ports, int(state["pid"]), datetime.fromisoformat(state["started_at"]))
+            started_at = datetime.fromisoformat(state["started_at"])
+            return _Start(ports, int(state["pid"]), started_at, state.get("options", ""))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise self.error(
                 f"{self._state_path} can't be read ({error!r}), so it is unknown whether a {self.what} is running on "
                 "that folder: stop it if it runs, and delete the file."
@@ -436,7 +452,7 @@ def choose_ports(asked: Mapping[str, int], last: Mapping[str, int], error: type[
 
 def error_lines(text: str) -> str:
     """Extracts the errors of a log; its last lines if it has none, and all of a short one."""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "Picked up "))]
+    lines = [line.rstrip() for line in without_options(text).splitlines() if line.strip() and line[0] != "\t"]
     marks = (" ERROR ", " FATAL ", "Exception", "Error:", "Error occurred")
     errors = [line for line in lines if any(mark in line for mark in marks)]
     shown = lines if len(lines) <= _SHOWN_LINES else errors or lines

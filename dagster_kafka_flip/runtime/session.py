@@ -53,8 +53,8 @@ _LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(\s*,\s*\d+)?\])?")
 # The environment variable by which pyspark notes that its process uses Spark Connect.
 _IS_REMOTE = "SPARK_CONNECT_MODE_ENABLED"
 
-# How long a JVM may take to end before it is killed.
-_JVM_PATIENCE_SECONDS = 5.0
+# What Spark needs to start its JVM, whatever the values are.
+_OF_LAUNCH = re.compile(r"spark\.(?:archives|driver\.|files|jars|kerberos\.|master|submit\.|yarn\.)")
 
 # If no setting gives the parallelism: enough to keep a small cluster busy, few enough for a laptop.
 _UNKNOWN_PARALLELISM = 8
@@ -158,7 +158,7 @@ def _start_jvm(settings: Mapping[str, str]) -> None:
 
     shown = SparkConf(loadDefaults=False)
     for key, value in settings.items():
-        if not is_credential(key):
+        if not is_credential(key) and (_OF_LAUNCH.match(key) or not is_credential(str(value))):
             shown.set(key, value)
     # Does nothing if there is a JVM. pyspark has no public way to start one.
     SparkContext._ensure_initialized(conf=shown)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
@@ -204,21 +204,11 @@ def _nothing_left_behind() -> Generator[None]:
         if any(frame.f_code.co_name == "launch_gateway" for frame in frames):
             started = {id(value): value for frame in frames for value in frame.f_locals.values()}
             for process in started.values():
-                if isinstance(process, subprocess.Popen):
-                    _end(process)
+                # It may not have an id yet.
+                if isinstance(process, subprocess.Popen) and getattr(process, "pid", None) is not None:
+                    process.kill()
+                    process.wait()
         raise
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that may not have an id yet."""
-    if getattr(process, "pid", None) is None:
-        return
-    process.terminate()
-    try:
-        process.wait(_JVM_PATIENCE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def active_session() -> SparkSession | None:
@@ -292,8 +282,8 @@ def dead_spark_as_error() -> Generator[None]:
 def _one_kind(used: str) -> str:
     """Why there is no session of the other kind, and what to do."""
     return (
-        f"this process (id {os.getpid()}) has used {used}, and pyspark has one kind of session per process. Run each "
-        "in its own process, as Dagster's multiprocess executor does, or use the same Spark for both"
+        f"this process (id {os.getpid()}) has used {used}, and pyspark has one Spark per process. Run each in its own "
+        "process, as Dagster's multiprocess executor does, or use the same Spark for both"
     )
 
 
@@ -309,13 +299,21 @@ def _connect(remote: str, settings: Mapping[str, str]) -> SparkSession:
         server = hidden_parameters(remote)
         msg = f"Spark Connect ({server}) needs more packages: pip install 'dagster-kafka-flip[connect]'"
         raise SparkSessionError(msg)
+    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     try:
         session = SparkSession.builder.remote(remote).getOrCreate()
+        # That of another server, if there was one. Of a user's own kind of channel, the address is unknown.
+        used = getattr(session.client._builder, "endpoint", None)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        if used not in {None, DefaultChannelBuilder(remote).endpoint}:
+            kind = _one_kind(f"the server {used}")
+            raise SparkSessionError(f"no Spark Connect session with {hidden_parameters(remote)}: {kind}")  # noqa: TRY301
         session.client.set_retry_policies([DefaultPolicy(max_retries=_CONNECT_RETRIES, max_backoff=_CONNECT_PAUSE_MS)])
         for key, value in settings.items():
             session.conf.set(key, value)
+    except SparkSessionError:
+        raise
     except Exception as error:
         if isinstance(error, PySparkRuntimeError) and error.getCondition() == "SESSION_ALREADY_EXIST":
             kind = _one_kind("a Spark of its own")

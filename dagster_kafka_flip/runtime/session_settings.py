@@ -136,7 +136,7 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     options = [settings.get(_JAVA_OPTIONS, "")]
     if "log4j" not in options[0]:
         options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
-    given = [*options, *map(_from_environment, _OPTIONS_BY_ENVIRONMENT)]
+    given = [*options, *(os.environ.get(name, "") for name in _OPTIONS_BY_ENVIRONMENT)]
     if not any(map(_COLLECTOR.search, given)):
         # For a batch job, throughput matters, and pauses don't.
         options.append("-XX:+UseParallelGC")
@@ -152,7 +152,7 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
         local[_CLASS_PATH] = os.pathsep.join(jars)
         options += archive
     elif jars:
-        local["spark.jars"] = ",".join(jars)
+        local["spark.jars"] = ",".join(filter(None, [*jars, settings.get("spark.jars")]))
     local[_JAVA_OPTIONS] = " ".join(filter(None, options))
     # A laptop's host name may resolve to an address that nothing listens on.
     local.setdefault("spark.driver.bindAddress", "127.0.0.1")
@@ -160,10 +160,6 @@ def local_settings(settings: Mapping[str, str], jars: Sequence[str], *, is_new_j
     # How often running tasks report progress; one process can afford more than every 10 seconds.
     local.setdefault("spark.executor.heartbeatInterval", "3s")
     return local
-
-
-def _from_environment(name: str) -> str:
-    return os.environ.get(name, "")
 
 
 # Keeps credentials out of logs at every log level.
@@ -176,7 +172,7 @@ def _from_environment(name: str) -> str:
 REDACTION = "spark.redaction.regex"
 
 _PY4J_LOGGERS = ("py4j", "py4j.clientserver", "py4j.java_gateway")
-_CONNECT_LOGGER = "pyspark.sql.connect.client.logging"
+_CONNECT_LOGGER = "pyspark.sql.connect.logging"
 _MAY_HOLD_SECRETS = re.compile(r"kafka\.|" + CREDENTIALS)
 
 
@@ -188,8 +184,10 @@ def redaction_regex(config: Mapping[str, str]) -> str:
 
 def hide_from_logs() -> None:
     """Prevents the loggers of py4j and Spark Connect's client from printing a Kafka client's settings."""
-    for name in (*_PY4J_LOGGERS, _CONNECT_LOGGER):
-        logger = logging.getLogger(name)
+    from pyspark.logger import PySparkLogger
+
+    # With pyspark's own function: its loggers take more arguments than Python's.
+    for logger in (*map(logging.getLogger, _PY4J_LOGGERS), PySparkLogger.getLogger(_CONNECT_LOGGER)):
         if _hide not in logger.filters:
             logger.addFilter(_hide)
 

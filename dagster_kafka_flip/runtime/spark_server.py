@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagster_kafka_flip.errors import SparkSessionError
-from dagster_kafka_flip.runtime.jars import spark_home
+from dagster_kafka_flip.runtime.jars import spark_submit
 from dagster_kafka_flip.runtime.java import find_java
 from dagster_kafka_flip.runtime.local_server import LOCALHOST, LocalServer
 from dagster_kafka_flip.runtime.remote import files_setting
@@ -61,9 +61,9 @@ class SparkServer(LocalServer):
         packages: Sequence[str] = (),
         timeout: float = 120.0,
     ) -> None:
-        super().__init__(data_dir, {"port": port}, timeout)
         self._config = dict(config or {})
         self._packages = tuple(packages)
+        super().__init__(data_dir, {"port": port}, timeout, (self._config, self._packages))
 
     @property
     def remote(self) -> str:
@@ -93,12 +93,9 @@ class SparkServer(LocalServer):
         }
         settings = local_settings(settings, program, is_new_jvm=True)
         conf = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        submit = spark_home() / "bin" / "spark-submit"
-        if not submit.is_file():
-            msg = f"There is no {submit}: unset SPARK_HOME to use pyspark's own Spark, or set it to a folder of Spark."
-            raise SparkSessionError(msg)
+        submit = str(spark_submit())
         self._ready.unlink(missing_ok=True)
-        return [str(submit), *conf, str(_DRIVER), str(self._ready)]
+        return [submit, *conf, str(_DRIVER), str(self._ready)]
 
     def _environment(self) -> dict[str, str]:
         return {

@@ -82,12 +82,14 @@ class _ExecutorWatch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._context: Any = None
         self._log: logging.Logger | logging.LoggerAdapter[Any] = _logger
 
     def begin(self, spark: SparkSession, log: logging.Logger | logging.LoggerAdapter[Any]) -> None:
         with self._lock:
             self._log = log
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None or not self._thread.is_alive() or self._context is not _context(spark):
+                self._context = _context(spark)
                 self._thread = threading.Thread(
                     target=self._watch, args=(spark,), daemon=True, name="dagster-kafka-flip-executors"
                 )

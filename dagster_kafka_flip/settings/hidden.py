@@ -19,8 +19,11 @@ HIDDEN = "**********"
 # Spark's default words, and names of the stores' and Kafka's credential settings without any of these words.
 CREDENTIALS = (
     r"(?i:secret|password|token|access[.]?key|(?:account|private|encryption)[.]key\b|ssl[.]keystore[.]key|jaas"
-    r"|credential|user[.]info)"
+    r"|credential|user[.]info|azure[.]sas)"
 )
+
+# Their values are words that a text may have anyway, such as true.
+_PLAIN_PARAMETERS = frozenset({"session_id", "use_ssl", "user_agent", "user_id"})
 
 _LOGIN = re.compile(r"//[^/@]*@")
 
@@ -53,8 +56,8 @@ def without_parameters(text: str, remote: str) -> str:
         # pyspark's own errors show the address without its scheme.
         text = text.replace(login[0].removeprefix("//"), f"{HIDDEN}@")
     for parameter in remote.split(";")[1:]:
-        value = parameter.partition("=")[2]
-        for form in {value, unquote(value)} - {""}:
+        name, _, value = parameter.partition("=")
+        for form in {value, unquote(value)} - {""} if name not in _PLAIN_PARAMETERS else ():
             text = text.replace(form, HIDDEN)
     return text
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagster_kafka_flip.errors import outcome
 from dagster_kafka_flip.runtime.interrupts import keep_interrupts
 from dagster_kafka_flip.runtime.session import check_alive
+from dagster_kafka_flip.runtime.session_settings import hide_from_logs
 from dagster_kafka_flip.runtime.spark_status import watch_executors
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.sink.delta_source import DeltaSource
@@ -118,6 +119,7 @@ def _run(run: Publication, spark: Callable[[], SparkSession]) -> PublishResult:
     keep_interrupts()
     log.info("starting Spark")
     starting = time.monotonic()
+    hide_from_logs()
     session = spark()
     # An earlier run in this process may have crashed its JVM, and anybody may have ended a Connect server.
     check_alive(session)

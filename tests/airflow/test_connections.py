@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from pathlib import Path
@@ -73,7 +74,8 @@ def test_the_fields_of_our_own_form_are_taken():
                 "java_properties": '{"ssl.truststore.password": "pw-of-the-store", "plugin.token": "pw-of-a-plugin"}',
                 "librdkafka_properties": {"socket.keepalive.enable": "true"},
             },
-            host="a:9092",
+            host="a",
+            port=9092,
             login="shop",
             password="pw-of-the-form",
         )
@@ -83,6 +85,17 @@ def test_the_fields_of_our_own_form_are_taken():
     assert connection.java_config()["ssl.truststore.password"] == "pw-of-the-store"
     shown = str(redact("pw-of-the-form, pw-of-the-store and pw-of-a-plugin"))
     assert "pw-of" not in shown
+    # Several hosts have their ports with them.
+    assert kafka_connection(of_form(host="a:1,b:2", port=9092)).bootstrap_servers == "a:1,b:2"
+
+
+def test_only_secrets_are_masked():
+    of_java = {"ssl.endpoint.identification.algorithm": "https-of-java", "sasl.jaas.config": "pw-of-java"}
+    of_librdkafka = {"sasl.kerberos.service.name": "kafka-of-a-realm", "ssl.key.pem": "key-of-a-client"}
+    with contextlib.suppress(ConfigurationError):
+        kafka_connection(of_form({"java_properties": of_java, "librdkafka_properties": of_librdkafka}, host="a:1"))
+    shown = str(redact("https-of-java kafka-of-a-realm pw-of-java key-of-a-client"))
+    assert shown == "https-of-java kafka-of-a-realm *** ***"
 
 
 @pytest.mark.parametrize(

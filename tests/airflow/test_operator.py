@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, CronPartitionTimetable
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import AirflowRuntimeError, AirflowSkipException, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -41,6 +41,7 @@ from dagster_kafka_flip.airflow import (
     topic_asset,
 )
 from dagster_kafka_flip.airflow.asset_uris import is_table_asset, is_topic_asset
+from dagster_kafka_flip.airflow.event_extra import LastKnown
 from dagster_kafka_flip.airflow.given import rendered_target, source_from_json, source_to_json
 from dagster_kafka_flip.airflow.kafka_to_delta import _function
 from dagster_kafka_flip.airflow.lineage import DatasetName, Lineage, table_names, topic_names
@@ -91,6 +92,10 @@ def operator(**options: Any) -> KafkaToDeltaOperator:
         ({"dead_letter": DeadLetters(table="lake/rejected")}, "no common working directory"),
         ({"dead_letter": "/lake/orders"}, "the stream's own table"),
         ({"table": DeltaTarget(table="/lake/orders", mode=Upsert(key=("id",))), "windows": Windows()}, "have a key"),
+        (
+            {"windows": Windows(), "on_idle": "skip", "verify_after": timedelta(2), "dead_letter": "/lake/rejected"},
+            "dead_letter, on_idle, verify_after: not allowed with windows",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_where_the_dag_is_parsed(options: dict[str, Any], message: str):
@@ -258,6 +263,7 @@ def sensor(**options: Any) -> KafkaLagSensor:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"deferrable": True, "never_fail": True}, "never_fail and silent_fail.+Set deferrable=False"),
         # It would never wait.
         ({"min_lag": 0}, "min_lag: 0"),
         ({"min_lag": "1000"}, "min_lag: expected int, got str"),
@@ -373,3 +379,44 @@ def test_what_only_an_event_tells_is_not_taken_for_nothing_while_events_cannot_b
         with pytest.raises(PositionLostError, match=r"no position of the stream 'main', and it is unknown whether .*"):
             run(OffsetsInitializer.latest(), anchor=begun)
     assert not ingested
+
+
+def test_only_what_the_newest_event_tells_is_skipped(monkeypatch: pytest.MonkeyPatch):
+    here, elsewhere = (EnumeratorState({TopicPartition("orders", 0): offset}) for offset in (3, 4))
+    told = LastKnown(cast("Any", SimpleNamespace(state=here)), 7)
+    monkeypatch.setattr(kafka_to_delta, "stream_facts", lambda _: {"kafka/idle": True})
+
+    def is_skipped(
+        known: LastKnown = told,
+        *,
+        state: EnumeratorState = here,
+        spark: bool = False,
+        by_hand: bool = False,
+        **options: Any,
+    ) -> bool:
+        result = SimpleNamespace(is_idle=True, unreported=None, state=state, started_spark=spark, lag_after=0)
+        monkeypatch.setattr(kafka_to_delta, "last_known", lambda *_: known)
+        monkeypatch.setattr(kafka_to_delta, "ingest", lambda *_, **__: result)
+        run = SimpleNamespace(run_type="manual" if by_hand else "scheduled")
+        context: Any = {"ti": SimpleNamespace(try_number=1), "dag_run": run}
+        shared = {"spark": None, "connection": KafkaConnection(bootstrap_servers="a:1")}
+        assets = options.get("assets", [table_asset("/lake/orders")])
+        try:
+            operator(on_idle="skip")._continue_stream(
+                context, KafkaSource(topics=("orders",)), DeltaTarget(table="/lake/orders"), assets, shared
+            )
+        except AirflowSkipException:
+            return True
+        return False
+
+    assert is_skipped()
+    assert is_skipped(spark=True, by_hand=True)
+    # Without an event of it, every later run would read the table, too.
+    assert not is_skipped(spark=True)
+    assert not is_skipped(LastKnown(reported=-1), spark=True)
+    # Whether a try died behind its commit.
+    for unknown in (LastKnown(), LastKnown(problem="events can't be read")):
+        assert not is_skipped(unknown, spark=True, by_hand=True)
+    # Somebody has moved the position.
+    assert not is_skipped(state=elsewhere, spark=True, by_hand=True)
+    assert is_skipped(LastKnown(), spark=True, assets=[])

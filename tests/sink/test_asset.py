@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
-from dagster import AssetKey, Definitions, materialize
+from dagster import AssetKey, AssetsDefinition, Definitions, load_assets_from_modules, materialize
 
 from dagster_kafka_flip import (
     DeltaSource,
@@ -117,15 +118,20 @@ def test_two_assets_under_one_prefix_are_refused():
     away = _asset(topic="one", cluster="away")
     publishing = publishing_of(one)
     assert publishing is not None
-    check_prefix(publishing, {each.key: each for each in (one, other, away, _landing())})
+    check_prefix(one.key, publishing, {each.key: each for each in (one, other, away, _landing())})
     with pytest.raises(ConfigurationError, match=r"kafka/one and kafka/two both publish under.*prefix orders"):
-        check_prefix(publishing, {each.key: each for each in (one, two)})
+        check_prefix(one.key, publishing, {each.key: each for each in (one, two)})
 
 
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_runs_publish_what_is_new_idle_and_again(published, kafka, instance, resources, monkeypatch):
-    asset = _asset(published.topic, published.table, published.topic, limits=Limits(max_records_per_batch=2))
+    module = ModuleType("definitions")
+    made = _asset(published.topic, published.table, published.topic, limits=Limits(max_records_per_batch=2))
+    vars(module)["published"] = made
+    (asset,) = load_assets_from_modules([module], key_prefix="lake")
+    assert isinstance(asset, AssetsDefinition)
+    assert asset.key == AssetKey(["lake", *made.key.path])
 
     def run(**config):
         ops = {asset.op.name: {"config": config}}

@@ -200,18 +200,20 @@ def test_appended_rows_are_counted_in_a_job_that_ends_with_the_check(published, 
 
 def test_idle_runs_alone_do_not_tell_what_was_left_out(instance):
     sink = KafkaSink(topic="t", transactional_id_prefix="s", key=_KEY, tolerate=(RowMisplacedError,))
-    publishing = publishing_of(build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink))
+    asset = build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink)
+    publishing = publishing_of(asset)
     assert publishing is not None
     for _ in range(2):
-        instance.report_runless_asset_event(AssetMaterialization(publishing.key, metadata={"kafka/idle": True}))
-    found = _left_out(instance, publishing)
+        instance.report_runless_asset_event(AssetMaterialization(asset.key, metadata={"kafka/idle": True}))
+    found = _left_out(instance, asset.key, publishing)
     assert (found.passed, found.metadata) == (False, {})
     assert "None of the last 2 materializations published anything" in (found.description or "")
 
 
 def test_rows_that_failed_runs_left_out_count_until_a_run_leaves_none_out(instance):
     sink = KafkaSink(topic="t", transactional_id_prefix="s", key=_KEY, tolerate=(RowMisplacedError,))
-    publishing = publishing_of(build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink))
+    asset = build_delta_kafka_asset(source=DeltaSource(table="lake/a"), sink=sink)
+    publishing = publishing_of(asset)
     assert publishing is not None
 
     def after(total, rows=0, prefix="s", *, idle=False):
@@ -219,8 +221,8 @@ def test_rows_that_failed_runs_left_out_count_until_a_run_leaves_none_out(instan
         progress = {"0": {"version": 1, "rows": 0, "left_out": total}, "1": {"version": 1, "rows": 0}}
         metadata = {"kafka/idle": idle, "kafka/sink": prefix, "kafka/sink_progress": progress}
         metadata |= by_error if rows else {}
-        instance.report_runless_asset_event(AssetMaterialization(publishing.key, metadata=metadata))
-        found = _left_out(instance, publishing)
+        instance.report_runless_asset_event(AssetMaterialization(asset.key, metadata=metadata))
+        found = _left_out(instance, asset.key, publishing)
         return found.passed, *(found.metadata.get(name) for name in ("rows_left_out", "left_out_by_failed_runs"))
 
     def value(number):
