@@ -1,7 +1,7 @@
 # make demo    real Kafka records land in Delta tables through Dagster, and are compared with the topic
 # make demo-registry    the same in Avro, with a schema registry and a schema that evolves
 # make dev     the same broker with Dagster's UI, until Ctrl-C
-# make test    the tests, on a real broker and real Spark, in a quarter of an hour on two idle cores
+# make test    all but the nightly tests, on a real broker and real Spark
 # make test-nightly  what takes minutes or needs third-party servers: a browser, a Spark cluster, three brokers, S3, Debezium with its databases
 # make check   lint, types and unit tests, in about a minute
 # make format  formats the code
