@@ -91,7 +91,7 @@ class SparkResource(ConfigurableResource, config_of(SparkSettings)):  # pyright:
     """A Spark session that starts when an asset first needs it; the assets of a run in one process share it.
 
     Default: a local session with all cores. If the process already has an active session, the resource uses it and does
-    not stop it.
+    not stop it; one of another Spark Connect server is an error.
     """
 
     def __init__(self, *unnamed: NoReturn, **values: Any) -> None:
