@@ -39,6 +39,8 @@ def test_a_run_without_an_answer_ends_well_unless_the_next_one_would_tolerate_an
 
 
 def test_nothing_more_is_written_before_there_is_an_answer(writer):
-    batch = Batch("the batch", pytest.fail, lambda: pytest.fail("records are read"), _SPLITS, EnumeratorState({}))
+    batch: Batch[str] = Batch(
+        "the batch", pytest.fail, lambda: pytest.fail("records are read"), _SPLITS, EnumeratorState({})
+    )
     with pytest.raises(ClusterUnreachableError):
         writer.write(lambda _: batch)
