@@ -268,7 +268,7 @@ class KafkaToDeltaOperator(SparkTask):
     def _land_window(
         self, context: Context, source: KafkaSource, target: DeltaTarget, rules: Windows, shared: Mapping[str, Any]
     ) -> dict[str, Any]:
-        found = run_window(context, rules, self.partition_keys)
+        found = run_window(context, self.partition_keys)
         if not (target.partition_by or target.cluster_by or rules.repair):
             # A window is replaced by its files alone, and not by rewriting those of others.
             target = target.model_copy(update={"partition_by": (rules.column,)})

@@ -13,7 +13,6 @@ from dagster_kafka_flip.source.window import Window
 if TYPE_CHECKING:
     from airflow.sdk import Context, CronPartitionTimetable
 
-    from dagster_kafka_flip.source.window import Windows
 
 _CRON_ADVICE = (
     'schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), or '
@@ -32,7 +31,7 @@ class RunWindow:
     definition: str
 
 
-def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTimetable | None) -> RunWindow:
+def run_window(context: Context, partition_keys: CronPartitionTimetable | None) -> RunWindow:
     """The window of a run. Only windows of a schedule are allowed: none overlap, and none is missing between them."""
     schedule: Any = getattr(context.get("dag"), "timetable", None)
     # A schedule of time or assets has the one of time inside.
@@ -48,7 +47,7 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
                 "that the keys come from"
             )
         date = context.get("partition_date") if keys == own else None
-        return _of_cron(_time_of(key, keys) if date is None else date, None, keys, rules)
+        return _of_cron(_time_of(key, keys) if date is None else date, None, keys)
     start, stop = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or stop is None:
         msg = f"the run has neither a partition key nor a data interval, so it has no window: use {_CRON_ADVICE}"
@@ -61,16 +60,16 @@ def run_window(context: Context, rules: Windows, partition_keys: CronPartitionTi
             outcome="Nothing was read",
         )
     if hasattr(schedule, "expression"):
-        return _of_cron(start, stop, schedule, rules)
+        return _of_cron(start, stop, schedule)
     if isinstance(delta := getattr(schedule, "delta", None), timedelta):
-        return _of_delta(Window.between(start, stop), delta, rules)
+        return _of_delta(Window.between(start, stop), delta)
     raise ConfigurationError(
         f"the run's data interval, {start.isoformat()} to {stop.isoformat()}, comes from a "
         f"{type(schedule).__name__}, whose intervals may overlap: use {_CRON_ADVICE}"
     )
 
 
-def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windows) -> RunWindow:
+def _of_cron(start: datetime, stop: datetime | None, schedule: Any) -> RunWindow:
     """The window that begins at a cron's time, and ends at its next one."""
     interval = _interval_from(start, schedule)
     if interval is None or (stop is not None and interval.end != stop):
@@ -83,7 +82,7 @@ def _of_cron(start: datetime, stop: datetime | None, schedule: Any, rules: Windo
             outcome="Nothing was read",
         )
     defined = {"cron": schedule.expression, "timezone": str(schedule.timezone)}
-    return RunWindow(Window.between(interval.start, interval.end), json.dumps({**defined, **rules.definition}))
+    return RunWindow(Window.between(interval.start, interval.end), json.dumps(defined))
 
 
 def _interval_from(start: datetime, schedule: Any) -> Any:
@@ -107,7 +106,7 @@ def _interval_from(start: datetime, schedule: Any) -> Any:
     return None
 
 
-def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
+def _of_delta(window: Window, delta: timedelta) -> RunWindow:
     length = window.stop_ms - window.start_ms
     if length != delta // timedelta(milliseconds=1):
         raise ConfigurationError(
@@ -117,7 +116,7 @@ def _of_delta(window: Window, delta: timedelta, rules: Windows) -> RunWindow:
             outcome="Nothing was read",
         )
     # Windows of the same length that begin at other times would overlap.
-    defined = {"every_ms": length, "from_ms": window.start_ms % length, **rules.definition}
+    defined = {"every_ms": length, "from_ms": window.start_ms % length}
     return RunWindow(window, json.dumps(defined))
 
 

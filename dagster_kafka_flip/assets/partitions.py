@@ -92,7 +92,6 @@ class AssetPartitions:
                 "cron": self._time.cron_schedule,
                 "timezone": self._time.timezone,
                 "keys": self._time.fmt,
-                **self.rules.definition,
             }
         )
 

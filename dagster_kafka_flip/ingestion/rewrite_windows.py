@@ -254,17 +254,19 @@ class WindowRun:
         self._table = (
             RepairedTable(self._session, self._target, self._context.tolerated)
             if self._rules.repair
-            else WindowedTable(self._session, self._target, self._definition + self._zone())
+            else WindowedTable(self._session, self._target, self._definition + self._defined_by())
         )
         self._rows = run_rows(self._session, self._spec)
         self._to_replace = RowsToReplace(self._spec, self._context, self._table, self._rules, self._topics)
         self._writer = BatchWriter(self._spec, self._context, self._target)
         return spark_seconds
 
-    def _zone(self) -> str:
-        """The session's time zone, if it can decide the window of a record: it is that of times without an offset."""
-        zone = self._session.conf.get(SESSION_ZONE) if self._rules.event_time is not None else None
-        return "" if zone is None or zone in _UTC else f" with times of {zone}"
+    def _defined_by(self) -> str:
+        """What tells a record's window, where it is not Kafka's timestamp: a time without an offset is of a zone."""
+        if self._rules.event_time is None:
+            return ""
+        zone = self._session.conf.get(SESSION_ZONE)
+        return f" by {self._rules.event_time}" + ("" if zone is None or zone in _UTC else f" in {zone}")
 
     def _outcome(self) -> str:
         return nothing_written(self._commits, self._dead_letters, self._told_letters)

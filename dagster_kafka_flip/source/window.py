@@ -157,11 +157,6 @@ class Windows(Settings):
         return self
 
     @property
-    def definition(self) -> dict[str, str]:
-        """What a table's window definition says of the rules."""
-        return {"time": self.event_time} if self.event_time else {}
-
-    @property
     def lateness_ms(self) -> int | None:
         return None if self.max_lateness is None else self.max_lateness // timedelta(milliseconds=1)
 

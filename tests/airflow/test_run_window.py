@@ -16,7 +16,6 @@ from airflow.sdk import (
     DeltaTriggerTimetable,
 )
 
-from dagster_kafka_flip import Windows
 from dagster_kafka_flip.airflow.run_window import RunWindow, run_window
 from dagster_kafka_flip.errors import ConfigurationError
 
@@ -29,9 +28,9 @@ def at(text: str) -> Any:
     return pendulum.instance(datetime.fromisoformat(text))
 
 
-def of(schedule: Any, *, keys: Any = None, rules: Windows | None = None, **context: Any) -> RunWindow:
+def of(schedule: Any, *, keys: Any = None, **context: Any) -> RunWindow:
     reported: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
-    return run_window(reported, rules or Windows(), keys)
+    return run_window(reported, keys)
 
 
 def interval(start: str, stop: str) -> dict[str, Any]:
@@ -109,7 +108,6 @@ def test_windows_that_could_overlap_have_other_definitions():
         ).definition,
         of(by_delta, **daily).definition,
         of(by_delta, **later).definition,
-        of(DAILY, **daily, rules=Windows(event_time="sold_at")).definition,
     ]
     assert len({*definitions}) == len(definitions)
     # The same windows, however they are told.

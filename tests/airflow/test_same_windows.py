@@ -85,7 +85,7 @@ class Schedule:
 
 def _landed(schedule: Any, **context: Any) -> Window:
     reported: Any = {"dag": SimpleNamespace(timetable=schedule), **context}
-    return run_window(reported, Windows(), None).window
+    return run_window(reported, None).window
 
 
 def _at(milliseconds: int) -> Any:
