@@ -418,7 +418,7 @@ def test_records_of_several_schemas_are_read_as_one(spark):
         _frame(1) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80",
         _frame(1) + b"\xfe\xff\xff\xff\x0f\x00",
         _frame(1) + b"\x01",
-        _frame(1) + b"\x00\x0a\xff\xff\xff\xff\x07",
+        _frame(1) + b"\x00\x12\xff\xff\xff\xff\x07",
         None,
     ]
     rows = landed(spark, form, values)
@@ -464,11 +464,11 @@ def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
         (3, deep, {"x": None, "y": {"n": 5}}),
         (3, b"\x12\x02\x08\x05\x1a\x00", {"x": None, "y": None}),
         (3, b"\x12\x02\x08\x05\x12\x02\x12\x00", {"x": None, "y": {"n": 5}}),
-        (3, b"\x08\x05\x28\x01\x2d\x00\x00\x00\x00", {"x": 5, "y": None}),
         (3, b"\x3a\x02\x18\x01", {"x": None, "y": None}),
         (2, b"\x08\x05\x2a\x01\xff\x32\x02\x08\x01", {"x": 5, "y": None}),
     ]
     wrong = [
+        (3, b"\x08\x05\x28\x01", "the value of A.s is not written as string"),
         (3, b"\x2a\x01\xff", "the value of A.s is not valid UTF-8"),
         (3, b"\x22\x05\x22\x03\x2a\x01\xff", "the value of A.s is not valid UTF-8"),
         (3, b"\x3a\x03\x0a\x01\xff", "the value of A.ByEntry.key is not valid UTF-8"),
@@ -477,7 +477,7 @@ def test_fields_that_the_reader_lacks_are_checked_and_left_out(spark):
         (2, b"\x0c", "it is not A: the end of group 1 is out of place"),
         (2, b"\x53\x5c", "it is not A: the end of group 11 is out of place"),
         (2, b"\x00", "it is not A: a field has the number 0"),
-        (2, b"\x0f", "it is not A: a field has the unknown wire type 7"),
+        (2, b"\x57", "it is not A: a field has the unknown wire type 7"),
     ]
     rows = landed(spark, form, [_frame(number) + b"\x00" + content for number, content, _ in [*right, *wrong]])
     assert rows[: len(right)] == [(row, None) for *_, row in right]
@@ -688,8 +688,27 @@ def test_broken_bytes_are_rejected_or_read_as_protobuf_reads_them(spark, text, n
         if problem is None:
             _check_row(row, message)
         else:
-            own = ("google.protobuf", "an entry of a map", "the required field", "UTF-8")
+            own = ("google.protobuf", "an entry of a map", "the required field", "UTF-8", "not fit", "not written as")
             assert any(each in problem for each in own)
+
+
+@spark_test
+def test_what_protobuf_would_cut_or_take_for_unknown_is_rejected(spark):
+    text = 'syntax="proto3"; message A { int32 a = 1; bool b = 2; uint32 c = 3; sint32 d = 4; string e = 5; }'
+    large = b"\xff\xff\xff\xff\xff\x01"
+    least, most = b"\x80\x80\x80\x80\xf8\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\x0f"
+    wrong = [b"\x08" + large, b"\x08" + most, b"\x10\x02", b"\x18" + large, b"\x20" + large, b"\x0a\x01a", b"\x28\x01"]
+    rows = landed(spark, _format(text), [b"\x08" + least + b"\x18" + most + b"\x20" + most, *wrong])
+    assert [problem for _, problem in rows] == [
+        None,
+        *(f"the value of A.{name} does not fit {kind}" for name, kind in (("a", "int32"), ("a", "int32"))),
+        "the value of A.b does not fit bool",
+        "the value of A.c does not fit uint32",
+        "the value of A.d does not fit sint32",
+        "the value of A.a is not written as int32",
+        "the value of A.e is not written as string",
+    ]
+    assert (rows[0][0]["a"], rows[0][0]["c"], rows[0][0]["d"]) == (-(2**31), 2**32 - 1, -(2**31))
 
 
 @spark_test

@@ -59,6 +59,11 @@ final class ProtobufMessage {
       Field field = isNext ? fields.get(next) : byNumber.get(number);
       if (field != null && field.takes(tag & 7)) {
         field.read(in, tag & 7, values);
+      } else if (field != null) {
+        // Protobuf's libraries take it for an unknown field, and the column would have a value that
+        // nobody wrote.
+        throw new Misfit(
+            "the value of " + field.plan.path + " is not written as " + field.plan.type);
       } else if (plan.meaning.equals("entry")) {
         // Some of Protobuf's libraries leave such an entry out, others don't.
         throw in.broken("an entry of a map has the unknown field " + number);

@@ -27,7 +27,7 @@ interface ProtobufScalar {
 
   /** What reads the values of a field that is no message. */
   static ProtobufScalar of(ProtobufMessage.FieldPlan field) {
-    Whole whole = whole(field.type());
+    Whole whole = whole(field);
     return switch (field.as()) {
       case "int" -> in -> (int) whole.read(in);
       case "bigint" -> whole::read;
@@ -49,7 +49,7 @@ interface ProtobufScalar {
           return name == null ? UTF8String.fromString(Integer.toString(value)) : name;
         };
       }
-      case "boolean" -> in -> in.varint() != 0;
+      case "boolean" -> in -> fitting(in, 1, field) == 1;
       case "float" -> in -> Float.intBitsToFloat(in.fixed32());
       case "double" ->
           field.type().equals("float")
@@ -71,11 +71,27 @@ interface ProtobufScalar {
     long read(Wire in) throws Misfit;
   }
 
-  private static Whole whole(String type) {
-    return switch (type) {
-      case "int32", "enum" -> in -> (int) in.varint();
-      case "uint32" -> in -> in.varint() & 0xffffffffL;
-      case "sint32" -> in -> Wire.zigzag(in.varint() & 0xffffffffL);
+  /** Protobuf's libraries cut a longer number, which is another one then. */
+  private static long fitting(Wire in, long most, ProtobufMessage.FieldPlan field) throws Misfit {
+    long value = in.varint();
+    if (Long.compareUnsigned(value, most) > 0) {
+      throw new Misfit("the value of " + field.path() + " does not fit " + field.type());
+    }
+    return value;
+  }
+
+  private static Whole whole(ProtobufMessage.FieldPlan field) {
+    return switch (field.type()) {
+      case "int32", "enum" ->
+          in -> {
+            long value = in.varint();
+            if (value != (int) value) {
+              throw new Misfit("the value of " + field.path() + " does not fit " + field.type());
+            }
+            return value;
+          };
+      case "uint32" -> in -> fitting(in, 0xffffffffL, field);
+      case "sint32" -> in -> Wire.zigzag(fitting(in, 0xffffffffL, field));
       case "sint64" -> in -> Wire.zigzag(in.varint());
       case "fixed32" -> in -> in.fixed32() & 0xffffffffL;
       case "sfixed32" -> Wire::fixed32;
