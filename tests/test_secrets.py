@@ -123,12 +123,13 @@ def test_the_client_of_a_connect_server_does_not_log_them_either(
 ) -> None:
     from pyspark.sql.connect.client import core
 
-    monkeypatch.setattr(core.logger, "disabled", False)
-    monkeypatch.setattr(core.logger, "filters", [])
+    logger: logging.Logger = vars(core)["logger"]
+    monkeypatch.setattr(logger, "disabled", False)
+    monkeypatch.setattr(logger, "filters", [])
     hide_from_logs()
-    with caplog.at_level(logging.DEBUG, logger=core.logger.name):
-        core.logger.debug('Executing plan options { key: "kafka.sasl.jaas.config" value: "hidden" }')
-        core.logger.debug("Received the schema.")
+    with caplog.at_level(logging.DEBUG, logger=logger.name):
+        logger.debug('Executing plan options { key: "kafka.sasl.jaas.config" value: "hidden" }')
+        logger.debug("Received the schema.")
     assert "hidden" not in caplog.text + capsys.readouterr().err
     assert "Received the schema." in caplog.text
 
@@ -150,7 +151,11 @@ def test_a_jvm_is_started_without_settings_that_may_be_secrets(monkeypatch: pyte
 
     shown: dict[str, str] = {}
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda conf: shown.update(conf.getAll()))
-    needed = {"spark.driver.extraJavaOptions": "-Dtoken=1", "spark.jars": "/secrets/own.jar", "spark.ui.enabled": False}
+    needed: dict[str, Any] = {
+        "spark.driver.extraJavaOptions": "-Dtoken=1",
+        "spark.jars": "/secrets/own.jar",
+        "spark.ui.enabled": False,
+    }
     hidden = {
         "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:postgresql://meta/hive?password=x",
         "spark.hadoop.fs.s3a.secret.key": "x",
