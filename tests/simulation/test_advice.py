@@ -28,10 +28,12 @@ def world():
 def run(world: World, target: DeltaTarget, **options: Any) -> None:
     session: Any = SimSession(world)
     source = SimSource(topics=(TOPIC,), connection=CONNECTION, world=world)
+
+    def work() -> None:
+        ingest(source, target, spark=lambda: session, logger=SILENT, **options)
+
     with world.entered():
-        world.scheduler.run(
-            [Actor("run", lambda: ingest(source, target, spark=lambda: session, logger=SILENT, **options))]
-        )
+        world.scheduler.run([Actor("run", work)])
 
 
 def produce(world: World, records: int) -> None:
