@@ -281,9 +281,7 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
 
 def _check_only_own(table: DeltaTable, offset: str) -> None:
     """Refuses to remove rows that are not of the stream's records."""
-    from pyspark.sql import functions as f
-
-    others = table.rows().where(f.col(quoted(offset)).isNull()).count()
+    others = table.rows().where(f"{quoted(offset)} IS NULL").count()
     if others:
         raise ForeignRowsError(
             f"{table.target} has {counted(others, 'row')} without an offset: another writer added them, such as an "

@@ -202,12 +202,12 @@ class RowsToReplace:
         """The rows of a repair. Their query fails on one with another time than before: it would be lost or doubled."""
         from pyspark.sql import functions as f
 
-        is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         columns = self.repaired_columns()
         is_the_records = not self._transforms and columns["time"] == self._names.name("timestamp")
         # Tolerated: as in `lost`.
         if is_the_records or _MAY_LOSE & {incident.error for incident in plan.incidents}:
-            return rows.where(is_inside)
+            return rows.where(predicate)
+        is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         place = {_BEFORE + field: quoted(columns[field]) for field in LOG_FIELDS}
         there = (
             self._table.delta.rows()

@@ -278,15 +278,13 @@ class WindowRun:
 
     def _land_letters(self, letters: DeadLetterTable, batch: _Batch, attempt: str) -> None:
         """Writes the rejected records of a repair that are not among the stream's dead letters yet."""
-        from pyspark.sql import functions as f
-
         before, plan = batch.before, batch.plan
         windows = [planned.window for planned in plan.windows]
         columns = self._to_replace.repaired_columns()
 
         def select(rejected: DataFrame) -> DataFrame:
             if self._rules.event_time is None:
-                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
+                return rejected.where(time_predicate(windows, "kafka_timestamp"))
             # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
             is_elsewhere = f"NOT coalesce({time_predicate(windows, columns['time'])}, false)"
             kept = self._table.delta.rows().where(f"{is_elsewhere} AND ({records_predicate(plan.splits, columns)})")
