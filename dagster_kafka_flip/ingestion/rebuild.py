@@ -24,7 +24,6 @@ from dagster_kafka_flip.ingestion.batch_writer import Batch, BatchWriter
 from dagster_kafka_flip.ingestion.ingest import run_stream
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns, with_fitting_advice
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
-from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.names import counted
 from dagster_kafka_flip.source.api import SplitEnumeratorContext
 from dagster_kafka_flip.source.cluster import KafkaCluster
@@ -288,7 +287,8 @@ def _check_only_known_columns(there: Collection[str], built: Collection[str], ta
 
 
 def _check_only_own(table: DeltaTable, offset: str) -> None:
-    others = table.rows().where(f.col(quoted(offset)).isNull()).count()
+    """Refuses to remove rows that are not of the stream's records."""
+    others = table.rows().where(f"{quoted(offset)} IS NULL").count()
     if others:
         raise ForeignRowsError(
             f"{table.target} has {counted(others, 'row')} without an offset: another writer added them, such as an "

@@ -33,7 +33,6 @@ from dagster_kafka_flip.ingestion.run_spec import RunSpec, nothing_written, star
 from dagster_kafka_flip.ingestion.tolerance import log_tolerated, tolerated_errors
 from dagster_kafka_flip.runtime.session import dead_spark_as_error
 from dagster_kafka_flip.runtime.session_settings import SESSION_ZONE
-from dagster_kafka_flip.runtime.spark_functions import f
 from dagster_kafka_flip.settings.arguments import check_options, expect
 from dagster_kafka_flip.settings.names import counted, first_few
 from dagster_kafka_flip.source import instants
@@ -432,7 +431,7 @@ class WindowRun:
 
         def select(rejected: DataFrame) -> DataFrame:
             if self._rules.event_time is None:
-                return rejected.where(f.expr(time_predicate(windows, "kafka_timestamp")))
+                return rejected.where(time_predicate(windows, "kafka_timestamp"))
             # The event time of a rejected record is unknown. Records whose rows stay are not in these windows.
             is_elsewhere = f"NOT coalesce({time_predicate(windows, columns['time'])}, false)"
             kept = self._table.delta.rows().where(f"{is_elsewhere} AND ({records_predicate(plan.splits, columns)})")

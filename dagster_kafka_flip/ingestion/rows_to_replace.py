@@ -196,12 +196,12 @@ class RowsToReplace:
 
     def repaired(self, rows: DataFrame, plan: WindowPlan, predicate: str) -> DataFrame:
         """The rows of a repair. Their query fails on one with another time than before: it would be lost or doubled."""
-        is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         columns = self.repaired_columns()
         is_the_records = self._spec.transform is None and columns["time"] == self._names.name("timestamp")
         # Tolerated: as in `lost`.
         if is_the_records or _MAY_LOSE & {incident.error for incident in plan.incidents}:
-            return rows.where(is_inside)
+            return rows.where(predicate)
+        is_inside = f.coalesce(f.expr(predicate), f.lit(False))
         named = {_BEFORE + field: columns[field] for field in LOG_FIELDS}
         there = (
             self._table.delta.rows()
