@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
@@ -56,7 +56,7 @@ def test_the_simulator_reads_changes_as_spark_does(spark, mode):
             (world.key(number), value, *at, world.is_deleted(number), left_out)
             for number, at, (value, left_out) in zip(batch, place, told, strict=True)
         ],
-        StructType([*keyed_schema(MODES[0]).fields, *marks]),
+        StructType([*keyed_schema(cast("Any", MODES[0])).fields, *marks]),
     )
 
     real = merge.read(Changes(frame, mode, COLUMNS, mode.key))
@@ -92,7 +92,7 @@ def test_the_simulator_reads_changes_as_spark_does(spark, mode):
         )
         for row in rows
     ]
-    history = merge.versions(real.changes, real.rows, spark.createDataFrame(table, keyed_schema(mode)))
+    history = merge.versions(real.changes, real.rows, spark.createDataFrame(table, keyed_schema(cast("Any", mode))))
     there: Any = [row for row in rows if row.is_current]
     wanted = sim_merge.versions(log, changes, rows)  # pyright: ignore[reportArgumentType]
     assert there
