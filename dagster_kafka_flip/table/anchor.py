@@ -246,7 +246,7 @@ class _Walk:
                 self._check_repairs(each)
             if each.version <= (last if self._repair is None else min(last, self._repair[1].base_version)):
                 break
-        check_between(earlier, document, commit.version, self._table)
+        check_between(earlier, document, commit, self._table)
         table_rows = None
         landed = commit.rows_gained
         is_next = all(each.version <= document.base_version for each in earlier)

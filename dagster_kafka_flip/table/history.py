@@ -102,8 +102,9 @@ def is_anchor(commit: Commit, document: CommitDocument) -> bool:
     return own is not None and own.attempt == document.after
 
 
-def check_between(commits: Iterable[Commit], document: CommitDocument, version: int, table: str) -> None:
+def check_between(commits: Iterable[Commit], document: CommitDocument, last: Commit, table: str) -> None:
     """Checks that nobody deleted rows or wrote the same ones between the reading of the position and the commit."""
+    version, replaces = last.version, effect_of(last) is Effect.REPLACES
     if version <= document.base_version:
         raise TableChangedError(
             f"version {version} of the table {table} is a batch of the stream {document.stream!r} that was planned at "
@@ -142,6 +143,12 @@ def check_between(commits: Iterable[Commit], document: CommitDocument, version: 
                 "continues",
             )
         check_alone(commit, document, version, table)
+        if replaces and effect_of(commit) is not Effect.KEEPS_ROWS:
+            raise TableChangedError(
+                f"{commit.named} of the table {table} came between the last look at its rows and version {version}, "
+                "which replaced them all",
+                f"RESTORE the table to version {version - 1}, and rebuild it again",
+            )
 
 
 def check_shared(

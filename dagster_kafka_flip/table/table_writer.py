@@ -12,7 +12,6 @@ from dagster_kafka_flip.errors import (
     ConcurrentIngestionError,
     KafkaFlipError,
     PositionLostError,
-    TableChangedError,
     TableError,
     WriteFailedError,
     outcome,
@@ -22,7 +21,7 @@ from dagster_kafka_flip.runtime.remote import server_advice
 from dagster_kafka_flip.source.incident import total
 from dagster_kafka_flip.table.change_errors import error_of
 from dagster_kafka_flip.table.changes import Changes
-from dagster_kafka_flip.table.commit import Committed, Effect, Written, committed, effect_of
+from dagster_kafka_flip.table.commit import Committed, Written, committed
 from dagster_kafka_flip.table.delta_log import TableNotThereError
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import (
@@ -94,16 +93,7 @@ class TableWriter:
         # A session may overwrite partitions only, and keep the rows of those that have no new ones.
         rows, options = self._table.storable(rows), {**self._options(document), "partitionOverwriteMode": "static"}
         written = self.written(lambda: self._table.port.replace(rows, None, options), document, precheck)
-        done = self._judge(written, document, None)
-        for commit in written.since:
-            if commit.version < done.version and effect_of(commit) is not Effect.KEEPS_ROWS:
-                raise TableChangedError(
-                    f"{commit.named} of the table {self._table.target} came between the last look at its rows and "
-                    f"version {done.version}, which replaced them all",
-                    f"RESTORE the table to version {done.version - 1}, and rebuild it again",
-                    outcome=is_committed(done.version),
-                )
-        return done
+        return self._judge(written, document, None)
 
     def _commit_changes(
         self, changes: Changes, document: CommitDocument, precheck: Callable[[Sequence[Commit]], None]
@@ -263,7 +253,7 @@ class TableWriter:
             if own.attempt == document.attempt:
                 between = [other for other in since if other.version < commit.version]
                 with outcome(is_committed(commit.version)):
-                    check_between([*since, *written.before], document, commit.version, str(self._table.target))
+                    check_between([*since, *written.before], document, commit, str(self._table.target))
                     if any((windows := other.windows()) and windows.repairs == document.stream for other in between):
                         # The walk to the position finds out whether it was planned before a RESTORE.
                         self._table.anchor()

@@ -382,6 +382,14 @@ def test_uncounted_rows_are_looked_up_in_the_table(commit):
     assert (anchor.state, anchor.table_rows) == (None, 0)
 
 
+@pytest.mark.parametrize("between", [append(2), foreign(2, "DELETE", predicate='["(a = 1)"]')])
+def test_each_later_run_tells_of_rows_that_came_while_a_rebuild_that_died_replaced_them_all(between):
+    rebuilt = Commit(3, "WRITE", {"mode": "Overwrite", "predicate": '["true"]'}, {}, document_of(3, base=1).to_text())
+    with pytest.raises(TableChangedError, match=r"version 2 \(.* RESTORE the table to version 2, and rebuild it again"):
+        _find(create(), own(1), between, rebuilt)
+    assert _find(create(), own(1), foreign(2, "OPTIMIZE"), rebuilt).version == 3
+
+
 def test_a_repair_of_one_stream_does_not_refuse_a_second_one():
     document = WindowsDocument(
         attempt="a", run_id="r", base_version=1, mode="repair", windows=(), splits=(), state=state_at(1), repairs="main"
@@ -397,7 +405,7 @@ def test_the_later_of_two_streams_with_equal_first_batches_is_refused_with_numbe
     first = replace(document_of(1, stream="other", base=0), splits=(split,))
     second = replace(document_of(2, base=0), splits=(replace(split, starting_offset=10),))
     for find in (
-        lambda one, two: check_between([one], second, 2, "lake.t"),
+        lambda one, two: check_between([one], second, two, "lake.t"),
         lambda one, two: _find(create(), one, two),
     ):
         with pytest.raises(TableChangedError) as error:
