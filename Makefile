@@ -16,7 +16,7 @@
 # make screenshots  retakes the documents' pictures of Dagster's pages
 # make bench   measures for half an hour, and writes docs/benchmarks.md: bench-throughput, bench-starts, bench-growth, bench-memory
 # make bench-more  prints more measurements: bench-planning, bench-tasks, bench-backfills, bench-merges, bench-publishing
-# make simulate  plays seeds on all cores: SEEDS=5000, or MINUTES=, or SEED= for one that failed
+# make simulate  plays seeds on all cores: SEEDS=5000, or MINUTES=, from seed FIRST= on; SEED= for one that failed
 # make soak    kills runs for ten minutes, and counts lost and doubled records
 # make soak-cluster  a run of 20 million records on a cluster that loses workers, compared record by record
 # make clean   removes what the others made, the virtual environment included

@@ -1,4 +1,4 @@
-"""Plays many seeds on all cores: `make simulate`, with SEEDS=, MINUTES= or SEED= for one."""
+"""Plays many seeds on all cores: `make simulate`, with SEEDS=, MINUTES=, FIRST= or SEED= for one."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
 
-from tests.simulation.keyed_story import KeyedStory
-from tests.simulation.letters_story import LettersStory
-from tests.simulation.publish_story import PublishStory
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.story import Story, first_failure, play, shrunk
-from tests.simulation.tables_story import TablesStory
-from tests.simulation.window_story import WindowStory
 
 # Each seed has a story of each kind.
-_KINDS = (Story, WindowStory, TablesStory, LettersStory, KeyedStory, PublishStory)
+_KINDS = tuple(MUTANTS)
 
 _AT_ONCE = 20
-
-
-def _until(chunks: Iterable[int], end: float) -> Iterator[int]:
-    return itertools.takewhile(lambda _: time.monotonic() < end, chunks)
 
 
 def _report(kind: type[Story], seed: int, finding: str, schedule: list[str]) -> int:
@@ -43,7 +34,9 @@ def main() -> int:
         return 0
     minutes, seeds = os.environ.get("MINUTES"), int(os.environ.get("SEEDS") or "5000")
     end = time.monotonic() + float(minutes) * 60 if minutes else float("inf")
-    chunks = _until(range(0, sys.maxsize if minutes else seeds, _AT_ONCE), end)
+    first = int(os.environ.get("FIRST") or "0")
+    chunks = iter(range(first, sys.maxsize if minutes else first + seeds, _AT_ONCE))
+    chunks = itertools.takewhile(lambda _: time.monotonic() < end, chunks)
     done = 0
     with concurrent.futures.ProcessPoolExecutor() as pool:
         # A few at a time: a time limit has no last seed.

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
-from dagster_kafka_flip.ingestion import dead_letter_table, open_stream, stream_plan, stream_run
+from dagster_kafka_flip.ingestion import (
+    dead_letter_table,
+    open_stream,
+    rebuild,
+    rows_to_replace,
+    stream_plan,
+    stream_run,
+)
 from dagster_kafka_flip.ingestion.batch_writer import BatchWriter
 from dagster_kafka_flip.ingestion.dead_letter_settlement import PendingDeadLetters
-from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.observation import Observed
-from dagster_kafka_flip.ingestion.rows_to_replace import RowsToReplace
 from dagster_kafka_flip.ingestion.run_spec import RunSource
 from dagster_kafka_flip.ingestion.several_tables import SharedRead, TablesInStep
 from dagster_kafka_flip.ingestion.stream_run import StreamRun
@@ -25,18 +30,23 @@ from dagster_kafka_flip.sink.batches import Batches
 from dagster_kafka_flip.sink.lane import Lane, Lanes
 from dagster_kafka_flip.sink.progress import Segment
 from dagster_kafka_flip.source import enumerator, window_enumerator
-from dagster_kafka_flip.source.enumerator import KafkaSourceEnumerator
 from dagster_kafka_flip.source.log import Log
 from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TimestampedOffset, TopicPartition, TopicSettings
 from dagster_kafka_flip.source.state import EnumeratorState
-from dagster_kafka_flip.source.window_enumerator import WindowLogs
+from dagster_kafka_flip.source.window import PlannedWindow
 from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_port, table_writer
+from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import RoutedBatch
-from dagster_kafka_flip.table.table_writer import TableWriter
 from dagster_kafka_flip.table.window_rows import Scope
-from dagster_kafka_flip.table.windowed_table import WindowedTable
+from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
 from tests.simulation import story
+from tests.simulation.keyed_story import KeyedStory
+from tests.simulation.letters_story import LettersStory
+from tests.simulation.publish_story import PublishStory
+from tests.simulation.story import Story
+from tests.simulation.tables_story import TablesStory
+from tests.simulation.window_story import WindowStory
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -72,7 +82,7 @@ def _options(change: Callable[[Any], dict[str, Any]]) -> Patch:
     def options(original: Any, self: Any, document: Any) -> Any:
         return {**original(self, document), **change(document)}
 
-    return _around(TableWriter, "_options", options)
+    return _around(table_writer.TableWriter, "_options", options)
 
 
 def _without_look_back(original: Any, self: Any, written: Any, document: Any, keys: Any) -> Any:
@@ -101,17 +111,17 @@ def _not_emptied(original: Any, self: Any, *args: Any) -> Any:
 
 
 _NO_FENCE = _options(lambda _: {"txnAppId": uuid.uuid4().hex})
-_NO_PRECHECK = _off((TableWriter, "_check_unchanged"))
+_NO_PRECHECK = _off((table_writer.TableWriter, "_check_unchanged"))
 _NOTHING_BETWEEN = _off((table_writer, "check_between"), (anchor, "check_between"))
 _OPEN_TRANSACTIONS = _around(Log, "__init__", _up_to_high_watermarks)
 
-MUTANTS: dict[str, Patch] = {
+STREAM_MUTANTS: dict[str, Patch] = {
     "no fence": _NO_FENCE,
     "the fence has the number of the newest version": _options(lambda document: {"txnVersion": document.base_version}),
     "no precheck": _NO_PRECHECK,
     "no look at what came between": _NOTHING_BETWEEN,
     "a failed write is written again without a look back": _all(
-        _NO_FENCE, _around(TableWriter, "_judge", _without_look_back)
+        _NO_FENCE, _around(table_writer.TableWriter, "_judge", _without_look_back)
     ),
     # Each of the next two alone is made up for by the look back.
     "no lock, and no look back at other streams": _all(
@@ -128,8 +138,12 @@ MUTANTS: dict[str, Patch] = {
     "new topic partitions begin at their ends": _as(
         enumerator, "_new_starts", lambda change, _, log: log.end_offsets(change.new)
     ),
-    "a batch has the position of the whole plan": _around(KafkaSourceEnumerator, "assign", _with_the_plans_end),
-    "splits of a batch that was not written are not given back": _off((KafkaSourceEnumerator, "add_splits_back")),
+    "a batch has the position of the whole plan": _around(
+        enumerator.KafkaSourceEnumerator, "assign", _with_the_plans_end
+    ),
+    "splits of a batch that was not written are not given back": _off(
+        (enumerator.KafkaSourceEnumerator, "add_splits_back")
+    ),
     "a RESTORE is not followed": _off((anchor._Walk, "_go_on_at")),
     "a RESTORE is followed, but is not the fence": _around(
         anchor._Walk,
@@ -153,7 +167,7 @@ MUTANTS: dict[str, Patch] = {
 }
 
 
-def _until_any_entry(self: WindowLogs, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
+def _until_any_entry(self: window_enumerator.WindowLogs, tp: TopicPartition, ms: int) -> TimestampedOffset | None:
     offset = self.entry(tp, ms)
     return None if offset == self.end[tp] else TimestampedOffset(offset, ms)
 
@@ -164,11 +178,13 @@ WINDOW_MUTANTS: dict[str, Patch] = {
     "windows are written over newer ones, and nobody looks before or behind": _off(
         (WindowedTable, "_check_unchanged"), (WindowedTable, "_check_between")
     ),
-    "a window ends at any entry, also at a marker": _as(WindowLogs, "record", _until_any_entry),
+    "a window ends at any entry, also at a marker": _as(window_enumerator.WindowLogs, "record", _until_any_entry),
     "a window begins at the first record of its time, and not at the first entry": _around(
-        WindowLogs, "entry", lambda original, self, tp, ms: min(original(self, tp, ms) + 1, self.end[tp])
+        window_enumerator.WindowLogs,
+        "entry",
+        lambda original, self, tp, ms: min(original(self, tp, ms) + 1, self.end[tp]),
     ),
-    "a window ends where the next one begins": _as(WindowLogs, "stop_time", lambda _, bound: bound),
+    "a window ends where the next one begins": _as(window_enumerator.WindowLogs, "stop_time", lambda _, bound: bound),
     "nobody looks whether a topic was recreated while windows were planned": _off(
         (window_enumerator.WindowEnumerator, "_check_still_same")
     ),
@@ -187,7 +203,7 @@ WINDOW_MUTANTS: dict[str, Patch] = {
     ),
     "rows of other topics are replaced, too": _as(Scope, "of", lambda *_: Scope(None)),
     "nobody looks whether the table has rows of records that are gone": _all(
-        _as(RowsToReplace, "lost", lambda *_: ()), _NO_RETENTION
+        _as(rows_to_replace.RowsToReplace, "lost", lambda *_: ()), _NO_RETENTION
     ),
     "windows are read up to the high watermark": _OPEN_TRANSACTIONS,
 }
@@ -230,9 +246,11 @@ LETTERS_MUTANTS: dict[str, Patch] = {
     "dead letters are written and settled before the commit": _around(
         open_stream.OpenStream, "_attempt", _letters_first
     ),
-    "dead letters of a run that died are not looked for": _off((DeadLetterTable, "settle_pending")),
+    "dead letters of a run that died are not looked for": _off((dead_letter_table.DeadLetterTable, "settle_pending")),
     "an unknown number of rejected records is none": _around(
-        DeadLetterTable, "settle", lambda original, self, batch, seen: original(self, batch, seen or Observed(0, 0, 0))
+        dead_letter_table.DeadLetterTable,
+        "settle",
+        lambda original, self, batch, seen: original(self, batch, seen or Observed(0, 0, 0)),
     ),
     "nobody looks whether the table has the dead letters": _as(dead_letter_table, "maybe_landed", lambda *_: ()),
     "how far dead letters are settled goes back with the stream": _as(
@@ -248,11 +266,18 @@ LETTERS_MUTANTS: dict[str, Patch] = {
     "a moved position keeps what a RESTORE of the dead letters has undone": _around(
         story, "plan_move", _with_undone_settlement
     ),
+    "nobody looks whether the stream went back since a repair was planned": _off(
+        (RepairedTable, "_check_unchanged"), (RepairedTable, "_check_between"), (anchor._Walk, "_check_repairs")
+    ),
+    "a repair replaces all rows of its time, also of records that it does not read": _as(
+        rows_to_replace, "records_predicate", lambda *_: "true"
+    ),
+    "a repair reads what the stream will read": _as(PlannedWindow, "before", lambda self, _: self),
 }
 
 
-def _is_newer_with(old: str, new: str) -> Patch:
-    return _around(merge, "_is_newer", lambda original, *args: original(*args).replace(old, new))
+def _clauses_with(pattern: str, other: str, of: str = "_replacing") -> Patch:
+    return _around(merge, of, lambda original, *args: [re.sub(pattern, other, one) for one in original(*args)])
 
 
 KEYED_MUTANTS: dict[str, Patch] = {
@@ -261,16 +286,23 @@ KEYED_MUTANTS: dict[str, Patch] = {
         EnumeratorState, "furthest", property(lambda self: self.position)
     ),
     "offsets are not compared": _as(merge, "_is_newer", lambda *_: "true"),
-    "a change that is read again is newer than itself": _is_newer_with(" > ", " >= "),
-    "a row without an offset is newer than each record": _is_newer_with("IS NULL THEN true", "IS NULL THEN false"),
+    "a change that is read again is newer than itself": _clauses_with(" > (?!0)", " >= "),
+    "a row without an offset is newer than each record": _clauses_with("IS NULL THEN true", "IS NULL THEN false"),
     "files are left out by a bound that is one off": _around(
         merge, "_bound", lambda original, name, kind, end, value: original(name, kind, end.strip("="), value)
     ),
-    "a tombstone is a row": _around(
-        merge,
-        "_replacing",
-        lambda original, *args: [re.sub(r"(NOT MATCHED) AND .*", r"\1", one) for one in original(*args)],
+    "a tombstone is a row": _clauses_with("(NOT MATCHED) AND .*", r"\1"),
+    "an ended row stays current": _clauses_with("= false", "= true", of="_ending"),
+    "a delete that is kept takes the values away": _as(Changes, "values", lambda _: []),
+    "a value that was left out is null": _clauses_with(
+        r"CASE WHEN array_contains\([^)]*\) THEN \S+ ELSE (\S+) END", r"\1"
     ),
+    "a value that was left out, and that nobody has, is null": _clauses_with(r"size\(", "-size("),
+    "a rebuild takes the rows of the version before": _around(
+        delta_table.DeltaTable, "rows", lambda original, self, version=None: original(self, version and version - 1)
+    ),
+    "a rebuild removes the rows of others": _off((rebuild, "_check_only_own")),
+    "a rebuild takes what compaction left for all records": _off((rebuild, "_check_keeps_all")),
 }
 
 
@@ -303,4 +335,13 @@ PUBLISH_MUTANTS: dict[str, Patch] = {
         publication, "plan_segments", lambda found, _, last: [Segment(max(each.version for each in found) + 1, last)]
     ),
     "nobody looks whether the table has an older history": _off((publication, "check_same_history")),
+}
+
+MUTANTS: dict[type[Story], dict[str, Patch]] = {
+    Story: STREAM_MUTANTS,
+    WindowStory: WINDOW_MUTANTS,
+    TablesStory: TABLES_MUTANTS,
+    LettersStory: LETTERS_MUTANTS,
+    KeyedStory: KEYED_MUTANTS,
+    PublishStory: PUBLISH_MUTANTS,
 }

@@ -10,22 +10,22 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from typing_extensions import Self
+from confluent_kafka import KafkaError, KafkaException
 
 from dagster_kafka_flip.errors import KafkaFlipError, SinkProgressError
 from dagster_kafka_flip.sink import lane, progress_topic, publication, publish, table_versions
 from dagster_kafka_flip.sink.delta_source import DeltaSource
 from dagster_kafka_flip.sink.kafka_sink import KafkaSink
-from dagster_kafka_flip.sink.progress import Segment
+from dagster_kafka_flip.sink.progress import Progress, Segment
 from dagster_kafka_flip.sink.serializers import JsonSerializer
 from dagster_kafka_flip.sink.table_rows import DELETE, INSERT, PREVIOUS, UPDATED, TableRow
 from dagster_kafka_flip.source.plan import Limits
-from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.table.commit import Commit
 from dagster_kafka_flip.table.local_log import TableDetails
 from tests.simulation.scheduler import Actor, Chances, Killed
-from tests.simulation.sim_broker import COMMITTED, SimBroker, SimClients, SimSinkCluster
-from tests.simulation.story import Story, WrongError
+from tests.simulation.sim_broker import SimBroker, SimProducer, SimSinkCluster
+from tests.simulation.sim_log import RECORD
+from tests.simulation.story import Story
 from tests.simulation.world import CONNECTION, World
 
 _TOPIC = "published"
@@ -114,8 +114,7 @@ class PublishStory(Story):
         self.limits = Limits(max_records_per_batch=self.random.choice((None, 1, 2, 5)))
         self._is_local = self.random.random() < 0.5
         self._known: dict[int, tuple[int, int]] = {}
-        for number in range(self.random.choice((1, 2))):
-            self.broker.logs[TopicPartition(_TOPIC, number)] = []
+        self.broker.log.create(_TOPIC, self.random.choice((1, 2)))
 
     @property
     def schedule(self) -> list[str]:
@@ -170,7 +169,8 @@ class PublishStory(Story):
         """Once nothing happens any more, a run publishes the rest; then, whatever arrives late, nothing is left."""
         while self.broker.complete_one():
             """What is prepared is committed."""
-        reached = max((version for version, _ in self._progress()), default=-1)
+        lanes = [last for _, last in self._lanes() if (last.version, last.rows) > (last.origin.before, 0)]
+        reached = max((last.version for last in lanes), default=-1)
         try:
             self._publish()
         except SinkProgressError:
@@ -178,58 +178,46 @@ class PublishStory(Story):
             if common is None:
                 raise
             return
-        if common is not None and reached > common:
-            msg = f"publishes a table of which versions up to {common} are left, though {reached} was published"
-            raise WrongError(msg)
+        is_whole = common is None or reached <= common
+        assert is_whole, f"publishes a table of which versions up to {common} are left, though {reached} was published"
         while (late := self.broker.complete_one() or self.broker.let_through()) is not None:
             self.world.scheduler.note(f"at last {late}")
         self._check(is_over=True)
         assert self._publish().batches == 0
         self._check(is_over=True)
 
-    def _progress(self) -> list[tuple[int, int]]:
-        """What is committed of each lane."""
-        found = [
-            [entry.value for entry in log if entry.kind == COMMITTED]
-            for tp, log in self.broker.logs.items()
-            if tp.topic != _TOPIC
-        ]
-        read = [publication.Progress.from_bytes(values[-1] or b"", "its log") for values in found if values]
-        reached = [(progress.version, progress.rows) for progress in read]
-        return [each for each, progress in zip(reached, read, strict=True) if each > (progress.origin.before, 0)]
+    def _lanes(self) -> list[tuple[Progress, Progress]]:
+        """The first and the last progress that is committed of each lane."""
+        found = [entries for topic, entries in self._committed() if topic != _TOPIC and entries]
+        ends = [[Progress.from_bytes(entries[end].value, "its log") for end in (0, -1)] for entries in found]
+        return [(first, last) for first, last in ends]
 
     def _check(self, *, is_over: bool = False) -> None:
         """What readers of committed records see is what the table's versions were, in their order."""
         seen: defaultdict[int, list[str | None]] = defaultdict(list)
-        for tp, log in self.broker.logs.items():
-            for entry in log:
-                if tp.topic == _TOPIC and entry.kind == COMMITTED:
-                    seen[int(entry.key or b"")].append(None if entry.value is None else entry.value.decode())
+        for entry in (entry for topic, entries in self._committed() if topic == _TOPIC for entry in entries):
+            seen[int(entry.key)].append(None if entry.value is None else entry.value.decode())
         for key in range(_KEYS):
             wanted = self._wanted(key)
             there = seen[key] if is_over else wanted[: len(seen[key])]
-            if seen[key] != there or (is_over and seen[key] != wanted):
-                msg = f"key {key}: readers see {seen[key]}, of {wanted}"
-                raise WrongError(msg)
+            is_right = seen[key] == there and (not is_over or seen[key] == wanted)
+            assert is_right, f"key {key}: readers see {seen[key]}, of {wanted}"
 
     def _wanted(self, key: int) -> list[str | None]:
-        origin = self._origin()
-        if origin is None:
+        if not (lanes := self._lanes()):
             return []
-        version, is_snapshot = origin
+        version, is_snapshot = lanes[0][0].origin.version, lanes[0][0].origin.snapshot
         # A copy that took the table's place may not have the version yet.
         has_all = is_snapshot and version < len(self.table.versions)
         value = self.table.rows(version).get(key) if has_all else None
         later = self.table.versions[version + 1 :]
         return [*([value] if value else []), *(changes[key][1] for changes in later if key in changes)]
 
-    def _origin(self) -> tuple[int, bool] | None:
-        for tp, log in self.broker.logs.items():
-            for entry in log:
-                if tp.topic != _TOPIC and entry.kind == COMMITTED:
-                    begun = publication.Progress.from_bytes(entry.value or b"", "its log")
-                    return begun.origin.version, begun.origin.snapshot
-        return None
+    def _committed(self) -> Iterator[tuple[str, list[Any]]]:
+        """The committed records of each topic partition."""
+        for topic, partitions in self.broker.log.topics.items():
+            for partition in partitions:
+                yield topic, [entry for entry in partition.entries if entry.kind == RECORD]
 
     @contextlib.contextmanager
     def _entered(self) -> Generator[None]:
@@ -243,51 +231,37 @@ class PublishStory(Story):
             return self.world.now.timestamp()
 
         with self.world.entered(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lane, "confluent_kafka", SimClients(self.world, self.broker))
+            for_lanes = {"Producer": lambda config, **_: SimProducer(self.world, self.broker, config)}
+            clients = SimpleNamespace(KafkaException=KafkaException, KafkaError=KafkaError, **for_lanes)
+            patch.setattr(lane, "confluent_kafka", clients)
             patch.setattr(lane, "time", SimpleNamespace(monotonic=now))
             patch.setattr(lane, "said_while_waiting", lambda *_: contextlib.nullcontext())
             patch.setattr(progress_topic, "_MARKER_SECONDS", 0)
-            patch.setattr(publication, "SegmentRows", _SimRows)
-            patch.setattr(publication, "RowStream", lambda _, segment, __: _SimStream(self, segment))
-            patch.setattr(publish, "KafkaCluster", lambda *_, **__: SimSinkCluster(self.broker, scheduler))
+            patch.setattr(publication, "SegmentRows", _rows)
+            patch.setattr(publication, "RowStream", lambda _, segment, __: self._stream(segment))
+            patch.setattr(publish, "KafkaCluster", lambda *_, **__: SimSinkCluster(self.broker.log, scheduler))
             patch.setattr(publish, "local_version", local_version)
             patch.setattr(publish, "commits_between", lambda _, first, last: table.commits_between(first, last))
-            for name in ("check_alive", "watch_executors", "keep_interrupts"):
-                patch.setattr(publish, name, _nothing)
-            for name in ("check_settings", "check_place"):
-                patch.setattr(table_versions, name, _nothing)
+            of_spark = [(publish, name) for name in ("check_alive", "watch_executors", "keep_interrupts")]
+            for owner, name in (*of_spark, (table_versions, "check_settings"), (table_versions, "check_place")):
+                patch.setattr(owner, name, lambda *_, **__: None)
             log = SimpleNamespace(commits=table.commits, details=lambda: details)
             patch.setattr(table_versions, "TableLog", lambda *_: log)
             patch.setattr(table_versions, "local_version", local_version)
             yield
 
+    @contextlib.contextmanager
+    def _stream(self, segment: Segment) -> Generator[Any]:
+        """The rows of a segment as they come."""
+        scheduler = self.world.scheduler
 
-class _SimRows:
-    """The rows of a segment, which stands for its query."""
+        def chunks(_: float) -> Iterator[list[TableRow]]:
+            for row in scheduler.call(f"reads {segment}", lambda: list(self.table.read(segment, self.sink.lanes))):
+                yield scheduler.call("takes a row", partial(list, [row]))
 
-    frames, columns, types, schema_ids = (b"", b""), ("id", "v"), "{}", (None, None)
-
-    def __init__(self, *given: Any) -> None:
-        self.rows = given[3]
-
-
-class _SimStream:
-    """The rows as they come."""
-
-    def __init__(self, story: PublishStory, segment: Segment) -> None:
-        self._story, self._segment = story, segment
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
-
-    def chunks(self, _: float) -> Iterator[list[TableRow]]:
-        scheduler, table, lanes = self._story.world.scheduler, self._story.table, self._story.sink.lanes
-        for row in scheduler.call(f"reads {self._segment}", lambda: list(table.read(self._segment, lanes))):
-            yield scheduler.call("takes a row", partial(list, [row]))
+        yield SimpleNamespace(chunks=chunks)
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """Does nothing."""
+def _rows(*given: Any) -> SimpleNamespace:
+    """The rows of a segment, which stand for its query."""
+    return SimpleNamespace(rows=given[3], frames=(b"", b""), columns=("id", "v"), types="{}", schema_ids=(None, None))

@@ -1,17 +1,18 @@
-"""The scheduler: several runs as one interleaving, which its seed decides. Only one thread moves at a time."""
+"""The scheduler: several runs as one interleaving, which its seed decides."""
 
 from __future__ import annotations
 
+import contextlib
 import random
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
+
+from greenlet import greenlet
 
 T = TypeVar("T")
 
 _MOST_STEPS = 6000
-_PATIENCE_SECONDS = 60.0
 
 
 class Killed(BaseException):
@@ -40,18 +41,17 @@ class Actor:
 
     name: str
     work: Callable[[], None]
-    wake: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     waits_for: Callable[[], bool] | None = None
     is_dead: bool = False
-    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.life = greenlet(self.work)
 
 
 class Scheduler:
     """Decides at each call of a port who goes on, and whether the call fails.
 
     Attributes:
-        random: The source of all decisions.
-        schedule: What happened, in plain words.
         strikes: How many events, failures and deaths the seed had.
         left_out: The numbers of those that do not happen, in a story that is shrunk.
     """
@@ -67,8 +67,7 @@ class Scheduler:
         self.on_death: Callable[[Actor], None] = lambda _: None
         self._actors: list[Actor] = []
         self._current: Actor | None = None
-        self._main = threading.Semaphore(0)
-        self._failure: BaseException | None = None
+        self._is_over = False
         self._steps = 0
 
     @property
@@ -84,54 +83,32 @@ class Scheduler:
 
     def run(self, actors: list[Actor]) -> None:
         """Runs the actors to their ends."""
-        self._actors = actors
-        self._steps = 0
-        self._failure = None
-        for actor in actors:
-            threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True).start()
-        self._hand_over(self.random.choice(actors))
-        if not self._main.acquire(timeout=_PATIENCE_SECONDS):
-            msg = f"{self.actor.name} waits for something outside of the simulation"
-            raise StuckError(msg)
-        self._current = None
-        if self._failure is not None:
-            raise self._failure
-
-    def _live(self, actor: Actor) -> None:
-        actor.wake.acquire()
+        self._actors, self._steps, self._is_over = actors, 0, False
         try:
-            if self._failure is None:
-                actor.work()
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
-            self._failure = self._failure or error
-        actor.is_over = True
-        self._leave()
+            while left := self._left():
+                if not (ready := self._ready(left)):
+                    msg = "all that is left waits for ever"
+                    raise StuckError(msg)
+                self._hand_over(self.random.choice(ready))
+        finally:
+            self._current, self._is_over = None, True
+            for actor in self._left():
+                with contextlib.suppress(Killed):
+                    actor.life.throw(Killed)
 
-    def _leave(self) -> None:
-        """Hands over at an actor's end."""
-        left = [actor for actor in self._actors if not actor.is_over]
-        if not left:
-            self._main.release()
-            return
-        ready = self._ready(left)
-        if not ready:
-            self._failure = self._failure or StuckError("all that is left waits for ever")
-        self._hand_over(self.random.choice(ready or left))
+    def _left(self) -> list[Actor]:
+        return [actor for actor in self._actors if not actor.life.dead]
 
     def _hand_over(self, actor: Actor) -> None:
         self._current = actor
-        actor.wake.release()
+        actor.life.switch()
 
     def _ready(self, actors: list[Actor]) -> list[Actor]:
         return [actor for actor in actors if actor.waits_for is None or actor.waits_for()]
 
-    def _switch(self, actor: Actor, me: Actor) -> None:
-        if actor is me:
-            return
-        self._hand_over(actor)
-        me.wake.acquire()
-        if self._failure is not None:
-            raise Killed
+    def _switch(self, actor: Actor) -> None:
+        if actor is not self._current:
+            self._hand_over(actor)
 
     def call(self, what: str, effect: Callable[[], T], failure: Callable[[], Exception] | None = None) -> T:
         """One call of a port.
@@ -141,8 +118,7 @@ class Scheduler:
             effect: What it does.
             failure: The error with which it may fail, before or after it was done. Default: it doesn't.
         """
-        me = self.actor
-        if me.is_dead or self._failure is not None:
+        if self._is_over or self.actor.is_dead:
             raise Killed
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -152,8 +128,7 @@ class Scheduler:
         while self.most_events > 0 and self.events and self.random.random() < chances.event:
             self.happen()
         if len(self._actors) > 1 and self.random.random() < chances.switch:
-            ready = self._ready([actor for actor in self._actors if not actor.is_over])
-            self._switch(self.random.choice(ready), me)
+            self._switch(self.random.choice(self._ready(self._left())))
         if strikes(chances.dies_before):
             self._die(f"dies before: {what}")
         if failure is not None and strikes(chances.fails_before):
@@ -194,16 +169,15 @@ class Scheduler:
     def wait(self, is_ready: Callable[[], bool], what: str) -> None:
         """Waits for another actor."""
         me = self.actor
-        if me.is_dead:
+        if self._is_over or me.is_dead:
             raise Killed
         if is_ready():
             return
         self.note(f"waits: {what}")
         me.waits_for = is_ready
-        ready = self._ready([actor for actor in self._actors if not actor.is_over])
-        if not ready:
+        if not (ready := self._ready(self._left())):
             msg = f"{me.name} waits for ever: {what}"
             raise StuckError(msg)
-        self._switch(self.random.choice(ready), me)
+        self._switch(self.random.choice(ready))
         me.waits_for = None
         assert is_ready()

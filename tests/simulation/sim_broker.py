@@ -8,23 +8,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from dagster_kafka_flip.source.split import (
-    READ_COMMITTED,
-    KafkaPartitionSplit,
-    LogEnd,
-    TopicMetadata,
-    TopicPartition,
-    TopicSettings,
-)
+from dagster_kafka_flip.source.split import READ_COMMITTED, KafkaPartitionSplit, TopicPartition
 from tests.simulation.scheduler import Scheduler
+from tests.simulation.sim_log import ABORTED, MARKER, OPEN, RECORD, SimCluster, SimLog
 from tests.simulation.world import World
-
-OPEN, COMMITTED, ABORTED, MARKER = "open", "committed", "aborted", "marker"
 
 # How long the client waits for an answer.
 _ANSWER = timedelta(seconds=7)
@@ -44,36 +36,28 @@ class Entry(NamedTuple):
 
 @dataclass
 class Transactions:
-    """What the coordinator knows of a transactional id.
-
-    Attributes:
-        epoch: The producer's epoch.
-        partitions: Those of the transaction that is under way.
-        ends: Whether it is prepared to be committed or aborted; None if it is not.
-        last: How the last one ended.
-        sequences: The last sequence number of each topic partition in this epoch.
-    """
+    """What the coordinator knows of a transactional id, and of its transaction in this epoch."""
 
     epoch: int = -1
     partitions: set[TopicPartition] = field(default_factory=set[TopicPartition])
+    # Whether it is prepared to be committed or aborted, and how the last one ended.
     ends: bool | None = None
     last: bool | None = None
     sequences: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
 
 class SimBroker:
-    """A Kafka cluster that checks epochs as brokers do, and verifies that a record is of its transaction (KIP-890).
-
-    Attributes:
-        logs: The entries of each topic partition.
-        held: Requests that the network holds back.
-    """
+    """A Kafka cluster that checks epochs as brokers do, and verifies that a record is of its transaction (KIP-890)."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.logs: dict[TopicPartition, list[Entry]] = {}
+        self.log = SimLog(lambda: 0)
+        # Requests that the network holds back.
         self.held: list[tuple[str, Callable[[], object]]] = []
         self._scheduler = scheduler
         self._ids: defaultdict[str, Transactions] = defaultdict(Transactions)
+
+    def entries(self, tp: TopicPartition) -> list[Any]:
+        return self.log.partition(tp).entries
 
     def init(self, producer: str) -> int:
         """Aborts what is open, and starts another epoch."""
@@ -106,7 +90,7 @@ class SimBroker:
         if tp not in known.partitions or known.ends is not None:
             return "INVALID_TXN_STATE"
         known.sequences[tp] = sequence
-        self.logs[tp].append(entry)
+        self.entries(tp).append(entry)
         return None
 
     def end(self, producer: str, epoch: int, *, commits: bool) -> str | None:
@@ -127,9 +111,9 @@ class SimBroker:
         known = self._ids[producer]
         if known.ends is None:
             return
-        kind = COMMITTED if known.ends else ABORTED
+        kind = RECORD if known.ends else ABORTED
         for tp in known.partitions:
-            log = self.logs[tp]
+            log = self.entries(tp)
             log[:] = [
                 each._replace(kind=kind) if (each.producer, each.kind) == (producer, OPEN) else each for each in log
             ]
@@ -160,11 +144,6 @@ class SimBroker:
         what, request = self.held.pop(self._scheduler.random.randrange(len(self.held)))
         return f"{what}: {request() or 'accepted'}"
 
-    def stable_end(self, tp: TopicPartition) -> int:
-        """The last stable offset."""
-        log = self.logs[tp]
-        return next((offset for offset, entry in enumerate(log) if entry.kind == OPEN), len(log))
-
 
 class SimProducer:
     """A producer as librdkafka's, of one process."""
@@ -190,8 +169,7 @@ class SimProducer:
     def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, **_: Any) -> None:
         self._raise()
         if partition < 0:
-            count = sum(tp.topic == topic for tp in self._broker.logs)
-            partition = sum(key or b"") % count
+            partition = sum(key or b"") % len(self._broker.log.topics[topic])
         self._queue.append((TopicPartition(topic, partition), Entry(key, value, self._id, OPEN)))
         if self._world.scheduler.random.random() < 0.5:
             self._send()
@@ -268,92 +246,28 @@ def _unanswered() -> Exception:
     return KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
 
 
-class SimClients:
-    """What the product takes from confluent_kafka."""
-
-    KafkaException = KafkaException
-    KafkaError = confluent_kafka.KafkaError
-
-    def __init__(self, world: World, broker: SimBroker) -> None:
-        self._world, self._broker = world, broker
-
-    def Producer(self, config: Mapping[str, Any], **_: Any) -> SimProducer:  # noqa: N802 - as the client has it
-        return SimProducer(self._world, self._broker, config)
-
-
-class SimRecord:
-    """A record as the client has it."""
-
-    def __init__(self, partition: int, offset: int, entry: Entry) -> None:
-        self._partition, self._offset, self._entry = partition, offset, entry
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> bytes | None:
-        return self._entry.key
-
-    def value(self) -> bytes | None:
-        return self._entry.value
-
-
-class SimSinkCluster:
+class SimSinkCluster(SimCluster):
     """What a sink asks of the cluster."""
-
-    def __init__(self, broker: SimBroker, scheduler: Scheduler) -> None:
-        self._broker, self._scheduler = broker, scheduler
-
-    def _partitions(self, topic: str) -> tuple[TopicPartition, ...]:
-        return tuple(sorted(tp for tp in self._broker.logs if tp.topic == topic))
-
-    def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
-        del skip_missing
-        found = {topic: self._partitions(topic) for topic in topics}
-        return {
-            topic: TopicMetadata(topic, f"{topic}-id", there, replicas=1) for topic, there in found.items() if there
-        }
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int = -1) -> None:
         del settings, replicas
-        for number in range(partitions):
-            self._broker.logs.setdefault(TopicPartition(topic, number), [])
+        if topic not in self._log.topics:
+            self._log.create(topic, partitions)
 
-    def cleanup_policy(self, topic: str) -> str:
-        del topic
+    def cleanup_policy(self, _: str) -> str:
         return "compact"
 
-    def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
-        return {topic: TopicSettings("CreateTime", None, is_limited_by_size=False) for topic in topics}
-
-    def unready(self, topics: Collection[str]) -> str:
-        del topics
+    def unready(self, _: Collection[str]) -> str:
         return ""
 
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    def end_offsets(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, int]:
-        def answer() -> dict[TopicPartition, int]:
-            if isolation_level == READ_COMMITTED:
-                return {tp: self._broker.stable_end(tp) for tp in partitions}
-            return {tp: len(self._broker.logs[tp]) for tp in partitions}
-
-        return self._scheduler.call("asks Kafka for the ends", answer)
-
-    def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
-        return {tp: LogEnd(offset) for tp, offset in self.end_offsets(partitions, isolation_level).items()}
-
-    def records(self, splits: Collection[KafkaPartitionSplit], isolation_level: str) -> Iterator[SimRecord]:
+    def records(self, splits: Collection[KafkaPartitionSplit], isolation_level: str) -> Iterator[SimpleNamespace]:
         assert isolation_level == READ_COMMITTED
         for split in splits:
             tp = split.topic_partition
-            log = self._scheduler.call(f"reads {tp}", lambda tp=tp: list(self._broker.logs[tp]))
+            log = self._ask(f"records of {tp}", lambda tp=tp: list(self._log.partition(tp).entries))
             for offset in range(split.starting_offset, split.stopping_offset):
-                if (entry := log[offset]).kind == COMMITTED:
-                    yield SimRecord(tp.partition, offset, entry)
-
-    def close(self) -> None:
-        """Nothing to close."""
+                entry: Any = log[offset]
+                if entry.kind == RECORD:
+                    told = {"partition": tp.partition, "offset": offset, "key": entry.key, "value": entry.value}
+                    # As the client has it: what a record has are methods.
+                    yield SimpleNamespace(**{name: partial(lambda it: it, value) for name, value in told.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dagster_kafka_flip.errors import ClusterUnreachableError, TopicNotFoundError
 from dagster_kafka_flip.source.split import (
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RECORD, MARKER, ABORTED, OPEN = "record", "marker", "aborted", "open"
+RECORD, MARKER, ABORTED, OPEN, COMPACTED = "record", "marker", "aborted", "open", "compacted"
+
+
+# So many keys has each log; those of records are told by their numbers.
+KEYS = 3
 
 
 class Entry(NamedTuple):
@@ -41,9 +45,7 @@ class Partition:
 
     Attributes:
         home: The topic's id, and the partition's number.
-        begin: The log start offset.
-        leader: The leader's epoch.
-        entries: The entries from there on.
+        entries: The entries from the log start offset, `begin`, on.
         past: The entries that retention took, up to there.
         was_cut: Whether an unclean election took entries.
         epochs: The leaders' epochs with the offsets at which they began.
@@ -56,6 +58,7 @@ class Partition:
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     past: list[Entry] = field(default_factory=list[Entry])
     was_cut: bool = False
+    was_compacted: bool = False
 
     @property
     def end(self) -> int:
@@ -66,8 +69,8 @@ class Partition:
         opened = (self.begin + index for index, entry in enumerate(self.entries) if entry.kind == OPEN)
         return next(opened, self.end)
 
-    def end_at(self, isolation_level: str) -> int:
-        return self.stable_end if isolation_level == READ_COMMITTED else self.end
+    def log_end(self, isolation_level: str) -> LogEnd:
+        return LogEnd(self.stable_end if isolation_level == READ_COMMITTED else self.end, self.leader)
 
     def visible(self, start: int, stop: int) -> Iterator[tuple[int, Entry]]:
         """The committed records between two offsets."""
@@ -83,6 +86,15 @@ class Partition:
             (offset, entry) for offset, entry in enumerate([*self.past, *self.entries], first) if entry.kind == RECORD
         )
 
+    def compact(self) -> None:
+        """Of each key, compaction leaves the last record alone."""
+        self.was_compacted, later = True, set[int]()
+        for index in reversed(range(self.stable_end - self.begin)):
+            entry = self.entries[index]
+            if entry.kind == RECORD and entry.number % KEYS in later:
+                self.entries[index] = entry._replace(kind=COMPACTED)
+            later |= {entry.number % KEYS} if entry.kind == RECORD else set()
+
     def cut_off(self, epoch: int, offset: int) -> int | None:
         """Where the log was cut off before an end that it had under a leader's epoch; None if it was not."""
         end = next((begun for later, begun in self.epochs if later > epoch), self.end)
@@ -93,13 +105,10 @@ class SimLog:
     """A Kafka cluster.
 
     Attributes:
-        topics: The partitions of each topic.
-        ids: The topics' ids.
-        groups: Committed offsets by group.
         gone: Numbers of records that consumers could see until retention or a deletion took them, in this order.
         homes: Topic id and partition of each number.
         places: Topic, partition, offset and time of each number.
-        arrivals: When each number was written, in milliseconds since the epoch.
+        before: The record before each number that has the same key, in a log as it was then.
         partitions: All partitions that there ever were, by topic id and number.
     """
 
@@ -112,6 +121,7 @@ class SimLog:
         self.gone: list[int] = []
         self.homes: dict[int, tuple[str, int]] = {}
         self.places: dict[int, tuple[str, int, int, int]] = {}
+        self.before: dict[int, int] = {}
         self.partitions: dict[tuple[str, int], Partition] = {}
         self._numbers = 0
 
@@ -147,11 +157,28 @@ class SimLog:
     def append(self, partition: Partition, times: Iterable[int], kind: str = RECORD) -> None:
         for time_ms in times:
             self._numbers += 1
+            self.before[self._numbers] = self._before(partition, kind)
             self.homes[self._numbers] = partition.home
             self.arrivals[self._numbers] = self._now_ms()
             topic = partition.home[0].partition("-id-")[0]
             self.places[self._numbers] = (topic, partition.home[1], partition.end, time_ms)
             partition.entries.append(Entry(self._numbers, time_ms, kind))
+
+    def _before(self, partition: Partition, kind: str) -> int:
+        """The record before the next one that has its key; 0 if there is none."""
+        for entry in reversed(partition.entries):
+            if (entry.number - self._numbers) % KEYS == 0 and entry.kind in {RECORD, OPEN}:
+                # Of another producer's transaction, nobody knows how it will end.
+                return entry.number if entry.kind in {RECORD, kind} else 0
+        return 0
+
+    def place(self, number: int | None) -> tuple[Any, ...]:
+        """Topic, partition, offset and time of a record; Nones of what is no record."""
+        return self.places.get(number or 0, (None,) * 4)
+
+    def offset(self, number: int) -> int:
+        """A record's offset, or -1, before all."""
+        return -1 if number < 0 else self.places[number][2]
 
     def end_transaction(self, partition: Partition, now_ms: int, kind: str) -> None:
         """Commits (`RECORD`) or aborts (`ABORTED`) the open records, and adds the marker."""
@@ -209,20 +236,15 @@ class SimCluster:
     def broker_addresses(self) -> tuple[str, ...]:
         return self._ask("the brokers", lambda: ("simulated:9092",))
 
-    def list_topics(self) -> tuple[str, ...]:
-        return self._ask("all topics", lambda: tuple(self._log.topics))
-
     def describe_topics(self, topics: Collection[str], *, skip_missing: bool = False) -> dict[str, TopicMetadata]:
         def answer() -> dict[str, TopicMetadata]:
             found: dict[str, TopicMetadata] = {}
             for topic in topics:
                 if topic in self._log.topics:
-                    numbers = range(len(self._log.topics[topic]))
-                    partitions = tuple(TopicPartition(topic, number) for number in numbers)
-                    found[topic] = TopicMetadata(topic, self._log.ids[topic], partitions)
+                    partitions = tuple(TopicPartition(topic, each.home[1]) for each in self._log.topics[topic])
+                    found[topic] = TopicMetadata(topic, self._log.ids[topic], partitions, replicas=1)
                 elif not skip_missing:
-                    msg = f"the topic {topic} does not exist. Create it, or correct the source, and run again"
-                    raise TopicNotFoundError(msg)
+                    self._log.partition(TopicPartition(topic, 0))
             return found
 
         return self._ask("the topics", answer)
@@ -234,11 +256,9 @@ class SimCluster:
         return {tp: end.offset for tp, end in self.log_ends(partitions, isolation_level).items()}
 
     def log_ends(self, partitions: Collection[TopicPartition], isolation_level: str) -> dict[TopicPartition, LogEnd]:
-        def answer() -> dict[TopicPartition, LogEnd]:
-            logs = {tp: self._log.partition(tp) for tp in partitions}
-            return {tp: LogEnd(log.end_at(isolation_level), log.leader) for tp, log in logs.items()}
-
-        return self._ask("the ends", answer)
+        return self._ask(
+            "the ends", lambda: {tp: self._log.partition(tp).log_end(isolation_level) for tp in partitions}
+        )
 
     def cut_offsets(self, ends: Mapping[TopicPartition, LogEnd]) -> dict[TopicPartition, int | None]:
         def answer() -> dict[TopicPartition, int | None]:
@@ -263,8 +283,9 @@ class SimCluster:
         def first(tp: TopicPartition, time_ms: int) -> TimestampedOffset | None:
             log = self._log.partition(tp)
             # A look-up finds markers and records of aborted transactions, too.
-            for offset in range(log.begin, log.end_at(isolation_level)):
-                if (entry := log.entries[offset - log.begin]).time_ms >= time_ms:
+            for offset in range(log.begin, log.log_end(isolation_level).offset):
+                entry = log.entries[offset - log.begin]
+                if entry.time_ms >= time_ms and entry.kind != COMPACTED:
                     return TimestampedOffset(offset, entry.time_ms)
             return None
 
@@ -276,21 +297,19 @@ class SimCluster:
 
     def max_timestamps(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, TimestampedOffset]:
         def answer() -> dict[TopicPartition, TimestampedOffset]:
-            found: dict[TopicPartition, TimestampedOffset] = {}
-            for tp in partitions:
-                log = self._log.partition(tp)
-                times = [(-entry.time_ms, log.begin + index) for index, entry in enumerate(log.entries)]
-                if times:
-                    found[tp] = TimestampedOffset(min(times)[1], -min(times)[0])
-            return found
+            logs = {tp: self._log.partition(tp) for tp in partitions}
+            times = {
+                tp: max((entry.time_ms, -log.begin - index) for index, entry in enumerate(log.entries))
+                for tp, log in logs.items()
+                if log.entries
+            }
+            return {tp: TimestampedOffset(-offset, time_ms) for tp, (time_ms, offset) in times.items()}
 
         return self._ask("the highest times", answer)
 
     def search_records(
-        self, searches: Collection[RecordSearch], isolation_level: str
+        self, searches: Collection[RecordSearch], _: str
     ) -> dict[RecordSearch, TimestampedOffset | None]:
-        del isolation_level
-
         def first(search: RecordSearch) -> TimestampedOffset | None:
             for offset, entry in self._log.partition(search.topic_partition).visible(search.start, search.stop):
                 if entry.time_ms >= search.timestamp_ms:
@@ -300,17 +319,19 @@ class SimCluster:
         return self._ask("single records", lambda: {search: first(search) for search in searches})
 
     def topic_settings(self, topics: Collection[str]) -> dict[str, TopicSettings]:
-        return self._ask("the settings", lambda: {topic: TopicSettings("CreateTime", None, False) for topic in topics})
+        def settings(topic: str) -> TopicSettings:
+            is_compacted = any(partition.was_compacted for partition in self._log.topics.get(topic, ()))
+            return TopicSettings("CreateTime", None, is_limited_by_size=False, is_compacted=is_compacted)
+
+        return self._ask("the settings", lambda: {topic: settings(topic) for topic in topics})
 
     def committed_offsets(self, partitions: Collection[TopicPartition], group_id: str) -> dict[TopicPartition, int]:
         group = self._log.groups.setdefault(group_id, {})
         return self._ask("the group's offsets", lambda: {tp: group[tp] for tp in partitions if tp in group})
 
     def commit_offsets(self, position: Position, group_id: str) -> None:
-        def commit() -> None:
-            self._log.groups.setdefault(group_id, {}).update(position)
-
-        self._ask("a commit of the group's offsets", commit)
+        group = self._log.groups.setdefault(group_id, {})
+        self._ask("a commit of the group's offsets", lambda: group.update(position))
 
     def close(self) -> None:
         """Nothing to close."""

@@ -18,7 +18,6 @@ from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_log import ABORTED, OPEN, RECORD
-from tests.simulation.sim_table import SimTable
 from tests.simulation.world import CONNECTION, SILENT, SimSession, SimSource, World
 
 TOPIC = "t0"
@@ -28,47 +27,25 @@ Script = Callable[[Any], None]
 class _Ground:
     """Where a script runs; `told` is what it came to."""
 
-    def __init__(self) -> None:
-        self.told: list[object] = []
-
-    def run(self, start: int | None = None, **limits: Any) -> None:
+    def run(self: Any, start: int | None = None, **limits: Any) -> None:
         offsets = None if start is None else OffsetsInitializer.specific_offsets({self.partition: start})
         try:
             result = self.ingest(Limits(**limits), offsets)
-        except KafkaFlipError as error:
-            outcome: object = type(error).__name__
-        else:
             position = [offset for _, offset in sorted(result.state.position.items())]
-            outcome = len(result.batches), result.rows, position
+            outcome: object = len(result.batches), result.rows, position
+        except KafkaFlipError as error:
+            outcome = type(error).__name__
         self.told.append((outcome, *self.table_now()))
-
-    @property
-    def partition(self) -> TopicPartition:
-        raise NotImplementedError
-
-    def ingest(self, limits: Limits, start: OffsetsInitializer | None) -> IngestResult:
-        raise NotImplementedError
-
-    def table_now(self) -> tuple[int, int]:
-        """The table's newest version and its rows."""
-        raise NotImplementedError
 
 
 class _Simulated(_Ground):
     def __init__(self, start: OffsetsInitializer) -> None:
-        super().__init__()
+        self.told: list[object] = []
         self.world = World(0, has_lock=True)
         self.world.log.create(TOPIC, 1)
         self._source = SimSource(topics=(TOPIC,), connection=CONNECTION, starting_offsets=start, world=self.world)
-        self._target = DeltaTarget(table="simulated.a")
-
-    @property
-    def partition(self) -> TopicPartition:
-        return TopicPartition(TOPIC, 0)
-
-    @property
-    def _table(self) -> SimTable:
-        return self.world.table(self._target)
+        self._target, self.partition = DeltaTarget(table="simulated.a"), TopicPartition(TOPIC, 0)
+        self.table = self.world.table(self._target)
 
     def ingest(self, limits: Limits, start: OffsetsInitializer | None) -> IngestResult:
         session: Any = SimSession(self.world)
@@ -83,7 +60,7 @@ class _Simulated(_Ground):
         return found[0]
 
     def table_now(self) -> tuple[int, int]:
-        return len(self._table.versions) - 1, len(self._table.rows)
+        return len(self.table.versions) - 1, len(self.table.rows)
 
     def produce(self, records: int, partition: int = 0) -> None:
         log = self.world.log.topics[TOPIC][partition]
@@ -104,30 +81,14 @@ class _Simulated(_Ground):
         self.world.log.delete(TOPIC)
         self.world.log.create(TOPIC, 1)
 
-    def restore(self, version: int) -> None:
-        self._table.restore(version)
-
-    def empty(self) -> None:
-        self._table.commit("DELETE", {"predicate": '["true"]'}, ())
-
-    def insert(self) -> None:
-        rows = (*self._table.rows, -1)
-        self._table.commit("WRITE", {"mode": "Append"}, rows, metrics={"numOutputRows": "1"})
-
-    def set_property(self) -> None:
-        self._table.commit("SET TBLPROPERTIES", {"properties": "{}"}, self._table.rows)
-
 
 class _Real(_Ground):
     def __init__(self, kafka, connection, spark, topic, table, start) -> None:
-        super().__init__()
+        self.told: list[object] = []
         self._kafka, self._spark, self._topic, self._path = kafka, spark, topic, table
+        self.table, self.partition = self, TopicPartition(topic, 0)
         kafka.create(topic)
         self._source = KafkaSource(topics=(topic,), connection=connection, starting_offsets=start)
-
-    @property
-    def partition(self) -> TopicPartition:
-        return TopicPartition(self._topic, 0)
 
     def ingest(self, limits: Limits, start: OffsetsInitializer | None) -> IngestResult:
         return ingest(self._source, self._path, spark=lambda: self._spark, limits=limits, starting_offsets=start)
@@ -158,7 +119,7 @@ class _Real(_Ground):
     def empty(self) -> None:
         self._spark.sql(f"DELETE FROM delta.`{self._path}`")
 
-    def insert(self) -> None:
+    def insert(self, _: int) -> None:
         self._spark.sql(f"INSERT INTO delta.`{self._path}` SELECT * FROM delta.`{self._path}` LIMIT 1")
 
     def set_property(self) -> None:
@@ -179,22 +140,22 @@ def _in_batches(ground: Any) -> None:
 def _restored(ground: Any) -> None:
     ground.produce(3)
     ground.run(max_records_per_batch=2)
-    ground.restore(1)
+    ground.table.restore(1)
     ground.produce(2)
     ground.run()
-    ground.restore(0)
+    ground.table.restore(0)
     ground.run(max_records_per_batch=4)
-    ground.restore(3)
+    ground.table.restore(3)
     ground.run()
 
 
 def _emptied(ground: Any) -> None:
     ground.produce(3)
     ground.run()
-    ground.empty()
+    ground.table.empty()
     ground.run()
-    ground.restore(1)
-    ground.set_property()
+    ground.table.restore(1)
+    ground.table.set_property()
     ground.produce(1)
     ground.run()
 
@@ -214,7 +175,7 @@ def _made_again_and_grown(ground: Any) -> None:
     ground.grow()
     ground.produce(2, partition=1)
     ground.run()
-    ground.insert()
+    ground.table.insert(-1)
     ground.run()
     ground.recreate()
     ground.produce(1)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
 from dagster_kafka_flip import errors
-from dagster_kafka_flip.errors import (
-    ClusterUnreachableError,
-    CommitUnknownError,
-    KafkaFlipError,
-    TopicRecreatedError,
-    WindowBeyondRetentionError,
-    WindowNotCompleteError,
-    WriteFailedError,
-)
+from dagster_kafka_flip.errors import KafkaFlipError
 from dagster_kafka_flip.ingestion.rewrite_windows import rewrite_windows
 from dagster_kafka_flip.source.plan import Limits
 from dagster_kafka_flip.source.window import Window, Windows
@@ -30,13 +21,13 @@ from dagster_kafka_flip.table.document import WindowsDocument
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_log import Partition
-from tests.simulation.sim_table import WINDOWS_SCHEMA
-from tests.simulation.story import MOST_TURNS, RESTORE_TO, Story, WrongError
+from tests.simulation.sim_table import WINDOWS_SCHEMA, SimTable
+from tests.simulation.story import RESTORE_TO, Story, turns
 from tests.simulation.world import CONNECTION, SILENT, SimSource
 
 _TOLERATE = re.compile(r"tolerate (\w+Error)")
 # Where one of these is tolerated, rows may go whose records are gone.
-_LOSING = frozenset({TopicRecreatedError, WindowBeyondRetentionError, errors.EndBeforePositionError})
+_LOSING = frozenset({errors.TopicRecreatedError, errors.WindowBeyondRetentionError, errors.EndBeforePositionError})
 
 
 @dataclass
@@ -98,8 +89,12 @@ class WindowStory(Story):
                 (topic,) if by_topic else None,
                 frozenset(
                     error
-                    for error in (WindowNotCompleteError, WindowBeyondRetentionError, TopicRecreatedError)
-                    if draw.random() < (0.6 if error is WindowNotCompleteError else 0.1)
+                    for error in (
+                        errors.WindowNotCompleteError,
+                        errors.WindowBeyondRetentionError,
+                        errors.TopicRecreatedError,
+                    )
+                    if draw.random() < (0.6 if error is errors.WindowNotCompleteError else 0.1)
                 ),
                 Limits(max_records_per_batch=draw.choice((None, None, 2))),
             )
@@ -114,55 +109,40 @@ class WindowStory(Story):
         ]
 
     def _window_actor(self, landing: Landing, name: str) -> Actor:
-        runs = self.random.randint(1, 4)
+        def run() -> None:
+            first = self.random.randrange(len(self._windows))
+            self._land(landing, self._windows[first : self.random.randint(first, len(self._windows) - 1) + 1])
 
-        def work() -> None:
-            for _ in range(runs):
-                first = self.random.randrange(len(self._windows))
-                some = self._windows[first : self.random.randint(first, len(self._windows) - 1) + 1]
-                self._one_life(actor, functools.partial(self._land, landing, some))
-
-        actor = Actor(name, work)
-        return actor
+        return self._lives(name, self.random.randint(1, 4), run)
 
     def _land(self, landing: Landing, windows: list[Window]) -> None:
-        self._runs += 1
-        note = self.world.scheduler.note
-        note(f"run {self._runs} lands {windows[0].key} to {windows[-1].key}")
-        self._open += 1
-        session: Any = self.session
+        note, session = self.world.scheduler.note, cast("Any", self.session)
         try:
-            results = rewrite_windows(
-                SimSource(topics=tuple(self._topics), connection=CONNECTION, world=self.world),
-                self.table,
-                windows,
-                spark=lambda: session,
-                rules=self._rules,
-                definition="minutes",
-                topics=landing.topics,
-                limits=landing.limits,
-                tolerate=landing.tolerated,
-                run_id=f"run {self._runs}",
-                logger=SILENT,
-            )
-            for result in results:
-                if result.committed is not None:
-                    landing.told.add(self._attempt(result.committed.version))
-                note(f"is told {[planned.window.key for planned in result.plan.windows]}")
-                if self.world.table(self.table).has_lock:
-                    # Without a lock, a run may still find that it wrote over another one's windows.
-                    self._check_told()
+            with self._running(f"lands {windows[0].key} to {windows[-1].key}"):
+                results = rewrite_windows(
+                    SimSource(topics=tuple(self._topics), connection=CONNECTION, world=self.world),
+                    self.table,
+                    windows,
+                    spark=lambda: session,
+                    rules=self._rules,
+                    definition="minutes",
+                    topics=landing.topics,
+                    limits=landing.limits,
+                    tolerate=landing.tolerated,
+                    run_id=f"run {self._runs}",
+                    logger=SILENT,
+                )
+                for result in results:
+                    if result.committed is not None:
+                        commit: Any = self.world.table(self.table).versions[result.committed.version].commit
+                        landing.told.add(commit.windows().attempt)
+                    note(f"is told {[planned.window.key for planned in result.plan.windows]}")
+                    if self.world.table(self.table).has_lock:
+                        # Without a lock, a run may still find that it wrote over another one's windows.
+                        self._check_told()
         except KafkaFlipError as error:
             note(f"{type(error).__name__}: {str(error)[:250]}")
             raise
-        finally:
-            self._open -= 1
-
-    def _attempt(self, version: int) -> str:
-        commit = self.world.table(self.table).versions[version].commit
-        document = commit.windows()
-        assert document is not None
-        return document.attempt
 
     def _times(self) -> list[int]:
         ages = (0, 0, 0, 20_000, 70_000) if self._has_stragglers else (0, 0, 0, 20_000)
@@ -173,12 +153,8 @@ class WindowStory(Story):
         self.world.now += timedelta(seconds=seconds)
         return f"by {seconds} s"
 
-    def _insert(self) -> str | None:
-        if (table := self._table()) is None:
-            return None
-        row = (-len(table.versions), self.random.choice(self._windows).key)
-        table.commit("WRITE", {"mode": "Append"}, (*table.rows, row), metrics={"numOutputRows": "1"})
-        return f"the row {row} (version {len(table.versions) - 1})"
+    def _insert(self, table: SimTable) -> None:
+        table.insert((-len(table.versions), self.random.choice(self._windows).key))
 
     def _events(self) -> list[tuple[str, Callable[[], str | None]]]:
         left_out = {"drops", "history expires", "others empty"}
@@ -200,14 +176,12 @@ class WindowStory(Story):
             self.world.scheduler.run([Actor("the last turn", lambda landing=landing: self._last_turn(landing))])
 
     def _last_turn(self, landing: Landing) -> None:
-        landing.tolerated -= {WindowNotCompleteError}
+        landing.tolerated -= {errors.WindowNotCompleteError}
         for window in self._windows:
-            turns = itertools.count()
+            left = turns(window)
             topics = set(landing.topics or self._topics)
             while any((window.key, topic) not in self._expected().complete for topic in topics):
-                if next(turns) > MOST_TURNS:
-                    msg = f"{window} does not come to rest"
-                    raise WrongError(msg)
+                next(left)
                 before = len(self.world.table(self.table).versions)
                 try:
                     self._land(landing, [window])
@@ -226,22 +200,21 @@ class WindowStory(Story):
             self.world.scheduler.note(f"restores version {restore[1]}")
         elif (tolerate := _TOLERATE.search(text)) is not None:
             landing.tolerated |= {getattr(errors, tolerate[1])}
-        elif not isinstance(error, ClusterUnreachableError | CommitUnknownError | WriteFailedError):
-            msg = f"no way out of {type(error).__name__}: {text}"
-            raise WrongError(msg)
+        else:
+            has_way_out = isinstance(
+                error, errors.ClusterUnreachableError | errors.CommitUnknownError | errors.WriteFailedError
+            )
+            assert has_way_out, f"no way out of {type(error).__name__}: {text}"
 
     def _check(self) -> None:
         table = self.world.table(self.table)
         rows = Counter(row for row in table.rows if row[0] > 0)
-        if doubled := sorted(row for row, count in rows.items() if count > 1):
-            msg = f"the table has {doubled} more than once"
-            raise WrongError(msg)
+        doubled = sorted(row for row, count in rows.items() if count > 1)
+        assert not doubled, f"the table has {doubled} more than once"
         by_key = {window.key: window for window in self._windows}
         for number, key in rows:
             time_ms = self.world.log.places[number][3]
-            if not by_key[key].start_ms <= time_ms < by_key[key].stop_ms:
-                msg = f"the row {number} is in the window {key}"
-                raise WrongError(msg)
+            assert by_key[key].start_ms <= time_ms < by_key[key].stop_ms, f"the row {number} is in the window {key}"
         self._check_told()
         for key, topic in self._expected().complete:
             self._check_complete_window(by_key[key], topic, {number for number, window in rows if window == key})
@@ -251,9 +224,8 @@ class WindowStory(Story):
         table = self.world.table(self.table)
         for (key, topic), least in self._expected().least.items():
             there = {number for number, window in table.rows if window == key}
-            if lacking := sorted(number for number in least - there if (number, key) not in table.deleted):
-                msg = f"the window {key} of {topic} lacks {lacking}, which a run has landed"
-                raise WrongError(msg)
+            lacking = sorted(number for number in least - there if (number, key) not in table.deleted)
+            assert not lacking, f"the window {key} of {topic} lacks {lacking}, which a run has landed"
 
     def _check_complete_window(self, window: Window, topic: str, there: set[int]) -> None:
         table = self.world.table(self.table)
@@ -264,12 +236,10 @@ class WindowStory(Story):
             own = {each for each in there if self.world.log.homes[each] == partition.home}
             deleted = {each for each, key in table.deleted if key == window.key}
             # What comes later than the maximum lateness, when the window was landed, is not missed.
-            if own - promised or any(not self._is_late(each) for each in promised - own - deleted):
-                msg = (
-                    f"the window {window.key} has {sorted(own)} of {topic}-{number}, and its records are "
-                    f"{sorted(promised)}"
-                )
-                raise WrongError(msg)
+            is_right = own <= promised and all(map(self._is_late, promised - own - deleted))
+            assert is_right, (
+                f"the window {window.key} has {sorted(own)} of {topic}-{number}, and its records are {sorted(promised)}"
+            )
 
     def _is_late(self, number: int) -> bool:
         return self.world.log.arrivals[number] - self.world.log.places[number][3] > (self._rules.lateness_ms or 0)
@@ -289,7 +259,7 @@ class WindowStory(Story):
             now = by_version[-1] if by_version else Expected()
             document = commit.windows()
             if commit.operation == "RESTORE":
-                now = by_version[int(commit.parameters.get("version") or 0)]
+                now = by_version[commit.restored_version or 0]
             elif document is not None:
                 now = self._after(now, document, is_told=document.attempt in told)
             by_version.append(now)

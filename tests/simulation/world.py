@@ -10,13 +10,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
-from pyspark.sql.types import StructType
 
-from dagster_kafka_flip.ingestion import several_tables
+from dagster_kafka_flip.ingestion import dead_letter_table, rebuild, several_tables
 from dagster_kafka_flip.ingestion.batch_rows import DeadLetterRows, RunRows, dead_letter_rows, run_rows
 from dagster_kafka_flip.ingestion.keyed_stream import change_columns
 from dagster_kafka_flip.ingestion.observation import Observed
-from dagster_kafka_flip.ingestion.progress import ReadProgress
 from dagster_kafka_flip.ingestion.run_spec import RunSpec
 from dagster_kafka_flip.ingestion.several_tables import SharedRead
 from dagster_kafka_flip.source import instants
@@ -26,15 +24,16 @@ from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import WindowPlan, Windows
-from dagster_kafka_flip.table import table_writer
+from dagster_kafka_flip.table import delta_log, table_writer
+from dagster_kafka_flip.table.document import CommitDocument, WindowsDocument
 from dagster_kafka_flip.table.mode import Append
 from dagster_kafka_flip.table.table_port import TablePort, table_port
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests.simulation import sim_merge
 from tests.simulation.scheduler import Actor, Scheduler
-from tests.simulation.sim_log import SimCluster, SimLog
-from tests.simulation.sim_merge import KEYED_SCHEMA, ChangeRows, SimChanges
-from tests.simulation.sim_table import SCHEMA, NoRows, SimPort, SimTable, SparkError
+from tests.simulation.sim_log import KEYS, SimCluster, SimLog
+from tests.simulation.sim_merge import ChangeRows, SimChanges, keyed_schema
+from tests.simulation.sim_table import SCHEMA, Rows, SimPort, SimTable, SparkError
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -44,6 +43,9 @@ _UNKNOWN = 0.3
 # How often rows that are kept are still there: an executor may be lost.
 _KEPT = 0.8
 
+# A look at a history reads the same documents again and again.
+_FROM_TEXT = {kind: functools.lru_cache(1000)(kind.from_text) for kind in (CommitDocument, WindowsDocument)}
+
 CONNECTION = KafkaConnection(bootstrap_servers="simulated:9092")
 
 
@@ -51,11 +53,9 @@ class World:
     """All that is outside of the product.
 
     Attributes:
-        scheduler: Decides what happens when.
-        log: The cluster.
-        tables: The tables, by their identity.
-        now: The time.
         rejects: Of so many records one can't be decoded; 0 if all can.
+        leaves_out: Whether changes leave out what they don't change.
+        schema: The columns of tables without a key.
     """
 
     def __init__(self, seed: int, *, has_lock: bool, left_out: frozenset[int] = frozenset()) -> None:
@@ -65,13 +65,16 @@ class World:
         self.tables: dict[str, SimTable] = {}
         self.now = _EPOCH
         self.rejects = 0
+        self.leaves_out = False
+        self.schema = SCHEMA
         self._has_lock = has_lock
 
     def table(self, target: DeltaTarget) -> SimTable:
         if target.table not in self.tables:
-            self.tables[target.table] = SimTable(target.table, self.now_ms, self.log, has_lock=self._has_lock)
-            if target.key:
-                self.tables[target.table].schema = KEYED_SCHEMA
+            schema = keyed_schema(target.mode) if target.key else self.schema
+            self.tables[target.table] = SimTable(
+                target.table, self.now_ms, self.log, has_lock=self._has_lock, schema=schema
+            )
         return self.tables[target.table]
 
     def is_rejected(self, number: int) -> bool:
@@ -81,11 +84,21 @@ class World:
     def key(self, number: int) -> int:
         """The key of a record; those of a topic partition are its own."""
         topic, partition, _, _ = self.log.places[number]
-        return int(topic[1:]) * 1000 + partition * 10 + number % 3
+        return int(topic[1:]) * 1000 + partition * 10 + number % KEYS
 
     def is_deleted(self, number: int) -> bool:
         """Whether a record deletes its key."""
         return number > 0 and number % 5 == 0
+
+    def is_left_out(self, number: int) -> bool:
+        """Whether a record leaves out a value, which is that of the record before it."""
+        before = self.log.before[number]
+        is_change = before > 0 and not self.is_deleted(before) and not self.is_deleted(number)
+        return self.leaves_out and is_change and number % 2 == 0
+
+    def value(self, number: int) -> int:
+        """The record whose value a record has."""
+        return self.value(self.log.before[number]) if self.is_left_out(number) else number
 
     def now_ms(self) -> int:
         """The time, which goes on a little whenever somebody looks."""
@@ -114,6 +127,12 @@ class World:
             patch.setattr(table_writer, "read", sim_merge.read)
             patch.setattr(table_writer, "merge", sim_merge.merge_into)
             patch.setattr(table_writer, "isolated_session", sim_merge.isolated_session)
+            patch.setattr(RunSpec, "records", _records)
+            patch.setattr(delta_log, "warned_of_silence", lambda *_: contextlib.nullcontext())
+            patch.setattr(dead_letter_table, "observed_metrics", lambda read, _: read.counted())
+            for kind, from_text in _FROM_TEXT.items():
+                patch.setattr(kind, "from_text", from_text)
+            patch.setattr(rebuild, "KafkaCluster", lambda *_: SimCluster(self.log, self.scheduler))
             patch.setattr(several_tables, "read", lambda _, spark, assignment: SimRead(spark.world, assignment))
             before = logging.root.manager.disable
             logging.disable(logging.CRITICAL)
@@ -159,6 +178,11 @@ def _(session: SimSession, spec: RunSpec) -> DeadLetterRows:
     return cast("DeadLetterRows", _SimLetters(session.world))
 
 
+def _records(spec: RunSpec, session: Any, assignment: SplitAssignment) -> Any:
+    is_shared = isinstance(spec.read, SharedRead)
+    return spec.read(spec.source, session, assignment) if is_shared else SimRead(session.world, assignment)
+
+
 class _SimRows:
     """The records of a batch are its rows."""
 
@@ -167,59 +191,65 @@ class _SimRows:
         self._world = session.world
 
     def schema(self, rules: Windows | None = None) -> Any:
-        if rules is not None:
-            return self._world.table(self._spec.target).windows_schema
-        return KEYED_SCHEMA if self._spec.target.key else SCHEMA
+        table = self._world.table(self._spec.target)
+        return table.schema if rules is None else table.windows_schema
 
     def records(self, assignment: SplitAssignment) -> Any:
-        if isinstance(self._spec.read, SharedRead):
-            return self._spec.read(self._spec.source, cast("Any", self._session), assignment)
-        return SimRead(self._world, assignment)
+        return _records(self._spec, self._session, assignment)
 
     def rows(self, assignment: SplitAssignment, *, leave_out_rejected: bool) -> Any:
         assert leave_out_rejected == (self._world.rejects > 0)
         read = self.records(assignment)
-        rows = read if assignment.plan.splits else NoRows()
+        rows = read if assignment.plan.splits else Rows(self._world.log, read.schema)
         mode = self._spec.target.mode
         if not isinstance(mode, Append):
-            changed: Any = ChangeRows(self._world, rows)
+            changed: Any = ChangeRows(self._world, rows.evaluate)
             rows = SimChanges(changed, mode, change_columns(self._spec.decoder.columns), mode.key)
         return rows, read
 
-    def _inside(self, assignment: SplitAssignment, plan: WindowPlan) -> _InWindows:
-        return _InWindows(
-            self._world, self.records(assignment), plan, self._world.table(self._spec.target).windows_schema
-        )
-
     def rows_of_windows(self, assignment: SplitAssignment, plan: WindowPlan, _: Windows) -> Any:
-        read = self._inside(assignment, plan)
-        return read, read
+        """A record is in the window of its time, between the window's offsets."""
+        read, places = self.records(assignment), self._world.log.places
+
+        def window(number: int) -> str | None:
+            topic, partition, offset, time_ms = places[number]
+            tp = TopicPartition(topic, partition)
+            for planned in plan.windows:
+                if planned.window.start_ms <= time_ms < planned.window.stop_ms:
+                    is_between = planned.starts[tp] <= offset < planned.stops[tp]
+                    # A single window is read exactly between its offsets.
+                    return planned.window.key if is_between or len(plan.windows) == 1 else None
+            return None
+
+        def evaluate() -> list[tuple[int, str]]:
+            return [(number, key) for number in read.evaluate() if (key := window(number)) is not None]
+
+        return Rows(self._world.log, self._world.table(self._spec.target).windows_schema, evaluate), read
 
     def missing(
-        self, rows: Any, named: Any, assignment: SplitAssignment, plan: WindowPlan, _: Windows
+        self, rows: Rows, _: Any, assignment: SplitAssignment, plan: WindowPlan, rules: Windows
     ) -> tuple[int, Any]:
-        del named
-        read = {number for number, _ in self._inside(assignment, plan).evaluate()}
-        topics = {tp.topic for tp in plan.stops}
-        places = self._world.log.places
-        places_of_read = {places[number][:3] for number in read}
-        there = {places[number][:3] for number, _ in rows.evaluate() if number in places}
-        gone = sorted(place for place in there - places_of_read if place[0] in topics)
+        read = self.records(assignment) if rules.repair else self.rows_of_windows(assignment, plan, rules)[0]
+        topics, places = {tp.topic for tp in plan.stops}, self._world.log.places
+
+        def found(some: Rows) -> set[tuple[str, int, int]]:
+            numbers = (row[0] if isinstance(row, tuple) else row for row in some.evaluate())
+            return {places[number][:3] for number in numbers if number > 0}
+
+        there = found(read)
+        gone = sorted(place for place in found(rows) - there if place[0] in topics)
         return len(gone), gone[0] if gone else None
 
     @contextlib.contextmanager
-    def watched(self, attempt: str, progress: ReadProgress) -> Generator[None]:
-        del attempt, progress
+    def watched(self, *_: Any) -> Generator[None]:
         yield
 
 
-class SimRead:
+class SimRead(Rows):
     """A lazy read: the logs are asked when the rows are written."""
 
-    schema = SCHEMA
-    columns = SCHEMA.names
-
     def __init__(self, world: World, assignment: SplitAssignment) -> None:
+        super().__init__(world.log, world.schema, self._read)
         self._world = world
         self._assignment = assignment
         self._records = self.rejected = 0
@@ -236,7 +266,7 @@ class SimRead:
     def unpersist(self) -> None:
         self._is_kept, self._kept = False, None
 
-    def evaluate(self) -> list[int]:
+    def _read(self) -> list[int]:
         if self._kept is not None and self._world.scheduler.random.random() < _KEPT:
             return [number for number in self._kept if self.is_wanted(number)]
         numbers: list[int] = []
@@ -252,14 +282,13 @@ class SimRead:
         self.rejected = sum(map(self._world.is_rejected, numbers))
         return [number for number in numbers if self.is_wanted(number)]
 
-    def get(self, patience: float) -> Observed:
-        del patience
+    def get(self, _: float) -> Observed:
         if self._world.rejects and self._world.scheduler.random.random() < _UNKNOWN:
             return Observed.nothing("Spark has lost it")
         return Observed(records=self._records, bytes=self._records * 100, rejected=self.rejected)
 
-    def isEmpty(self) -> bool:  # noqa: N802 - as Spark has it
-        return not self.evaluate()
+    def counted(self) -> dict[str, int]:
+        return {"rejected": self.rejected} if self.is_read else {}
 
 
 class _SimLetters:
@@ -272,70 +301,25 @@ class _SimLetters:
         return {}
 
     def schema(self) -> Any:
-        return SCHEMA
+        return self._world.schema
 
     def rejected(self, assignment: SplitAssignment, *_: Any) -> Any:
         read = SimRead(self._world, assignment)
         read.is_wanted = self._world.is_rejected
-        return read, _Rejected(read)
+        return read, read
 
-    def missing(self, rows: Any, there: Any, splits: Any, table_id: str) -> Any:
-        del splits, table_id
-        return _Missing(self._world, rows, there)
+    def missing(self, rows: Rows, there: Rows, *_: Any) -> Rows:
+        """An offset and a time of a topic, known by its id, are one record."""
+        log = self._world.log
 
+        def place(number: int) -> tuple[Any, ...]:
+            return log.homes[number], log.places[number][2:]
 
-class _Rejected:
-    """The observation of rejected records."""
+        def evaluate() -> list[int]:
+            known = {place(number) for number in there.evaluate() if number > 0}
+            return [number for number in rows.evaluate() if place(number) not in known]
 
-    def __init__(self, read: SimRead) -> None:
-        self._read = read
-
-    @property
-    def get(self) -> dict[str, int]:
-        return {"rejected": self._read.rejected} if self._read.is_read else {}
-
-
-class _Missing:
-    """Rows that a table does not have: an offset and a time of a topic, known by its id, are one record."""
-
-    schema = SCHEMA
-    columns = SCHEMA.names
-
-    def __init__(self, world: World, rows: SimRead, there: Any) -> None:
-        self._world, self._rows, self._there = world, rows, there
-
-    def _place(self, number: int) -> tuple[Any, ...]:
-        return self._world.log.homes[number], self._world.log.places[number][2:]
-
-    def evaluate(self) -> list[int]:
-        there = {self._place(number) for number in self._there.evaluate() if number > 0}
-        return [number for number in self._rows.evaluate() if self._place(number) not in there]
-
-
-class _InWindows:
-    """A lazy read of windows: a record is in the window of its time, between the window's offsets."""
-
-    def __init__(self, world: World, read: SimRead, plan: WindowPlan, schema: StructType) -> None:
-        self.schema, self.columns = schema, schema.names
-        self._world = world
-        self._read = read
-        self._plan = plan
-
-    def evaluate(self) -> list[tuple[int, str]]:
-        return [(number, key) for number in self._read.evaluate() if (key := self._window(number)) is not None]
-
-    def _window(self, number: int) -> str | None:
-        topic, partition, offset, time_ms = self._world.log.places[number]
-        tp = TopicPartition(topic, partition)
-        for planned in self._plan.windows:
-            if planned.window.start_ms <= time_ms < planned.window.stop_ms:
-                is_between = planned.starts[tp] <= offset < planned.stops[tp]
-                # A single window is read exactly between its offsets.
-                return planned.window.key if is_between or len(self._plan.windows) == 1 else None
-        return None
-
-    def get(self, patience: float) -> Observed:
-        return self._read.get(patience)
+        return Rows(log, rows.schema, evaluate)
 
 
 def _read_failed() -> Exception:
