@@ -38,7 +38,7 @@ from dagster_kafka_flip.table.sql import quoted
 from dagster_kafka_flip.table.table_writer import TableWriter, is_committed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -143,6 +143,8 @@ def rebuild(
         _check_has_everything(from_earliest, table)
         error.advice = "A rebuild reads every record from offset 0 on: read the topic into a new table, and compare"
         raise
+    # Somebody may have set it to be compacted since.
+    _check_keeps_all(from_earliest, there, table)
 
     def plan(_: KafkaFlipError | None) -> Batch[tuple[Committed, CommitDocument]]:
         rows, document = _replacement(target, made, table, beside, change_columns(decoder.columns).offset)
@@ -203,12 +205,15 @@ def _check_has_everything(source: KafkaSource, table: DeltaTarget) -> Collection
             "Read the topic into a new table, and compare",
             log_start_offsets=gone,
         )
-    if isinstance(table.mode, Scd2) or (isinstance(table.mode, Upsert) and table.mode.soft_delete):
-        _check_keeps_all(source, sorted({tp.topic for tp in plan.beginning_offsets}), table)
+    _check_keeps_all(source, plan.beginning_offsets, table)
     return plan.beginning_offsets
 
 
-def _check_keeps_all(source: KafkaSource, topics: Sequence[str], table: DeltaTarget) -> None:
+def _check_keeps_all(source: KafkaSource, partitions: Collection[TopicPartition], table: DeltaTarget) -> None:
+    """Checks that rows which come from all records of a key have all of them."""
+    if not (isinstance(table.mode, Scd2) or (isinstance(table.mode, Upsert) and table.mode.soft_delete)):
+        return
+    topics = sorted({tp.topic for tp in partitions})
     with contextlib.closing(KafkaCluster(source.required_connection(), source.librdkafka_config())) as cluster:
         settings = cluster.topic_settings(topics)
     for topic in topics:

@@ -499,7 +499,9 @@ class Story:
             for each in (each for each in self.streams if each.source is before):
                 each.source, each.has_chosen_start = now, True
         else:
-            has_way_out = isinstance(error, errors.PositionLostError | errors.ClusterUnreachableError)
+            has_way_out = isinstance(
+                error, errors.PositionLostError | errors.WriteFailedError | errors.ClusterUnreachableError
+            )
             assert has_way_out, f"no way out of {type(error).__name__}: {text}"
         return None
 
