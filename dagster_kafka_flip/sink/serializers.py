@@ -138,7 +138,8 @@ class _ColumnsSerializer(Serializer):
 class JsonSerializer(_ColumnsSerializer):
     """A JSON object of columns: all digits of decimals, times in microseconds and UTC, bytes as Base64, nulls as null.
 
-    NaN and infinite numbers are texts, such as `"NaN"`. A text that is not UTF-8 is an error of its row.
+    NaN and infinite numbers are texts, such as `"NaN"`. A text that is not UTF-8 is an error of its row (the change
+    data feed gives U+FFFD in its place).
 
     Attributes:
         columns: The columns. Default: all columns of the table, for a value also `_change_type` if it has deleted rows

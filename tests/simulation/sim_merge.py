@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
@@ -74,7 +74,7 @@ class SimChanges(Changes):
     @property
     def landed(self) -> Any:
         rows: Any = self.rows
-        return Rows(rows.log, keyed_schema(self.mode))
+        return Rows(rows.log, keyed_schema(cast("Any", self.mode)))
 
 
 def read(changes: Changes) -> merge.LatestChanges:

@@ -71,7 +71,7 @@ class World:
 
     def table(self, target: DeltaTarget) -> SimTable:
         if target.table not in self.tables:
-            schema = keyed_schema(target.mode) if target.key else self.schema
+            schema = keyed_schema(cast("Any", target.mode)) if target.key else self.schema
             self.tables[target.table] = SimTable(
                 target.table, self.now_ms, self.log, has_lock=self._has_lock, schema=schema
             )
