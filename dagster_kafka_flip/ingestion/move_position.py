@@ -32,7 +32,8 @@ from dagster_kafka_flip.table.commit import Effect, effect_of
 from dagster_kafka_flip.table.delta_table import DeltaTable
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.history import back_to, check_shared, other_streams
-from dagster_kafka_flip.table.mode import Append, key_of
+from dagster_kafka_flip.table.layout import created_for
+from dagster_kafka_flip.table.mode import key_of
 from dagster_kafka_flip.table.table_port import ForeignConflictError
 from dagster_kafka_flip.table.table_writer import TableWriter
 
@@ -104,7 +105,7 @@ def plan_move(
     newest = history[0].version
     last = table.last_document(history)
     own = None if last is None else last[1]
-    mode = Append() if own is None else own.mode
+    mode = created_for(table.properties()) if own is None else own.mode
     fence, before = newest, None if own is None else own.state
     try:
         anchor = find_anchor(history, target.stream, str(target))

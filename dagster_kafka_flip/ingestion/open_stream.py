@@ -137,8 +137,11 @@ class OpenStream:
     @property
     def overridden(self) -> Position | None:
         """The position that the run's start overrides, empty for a new stream; None without such a start."""
-        state = self._planned.anchor.state
-        return None if self._reads.overriding is None else {} if state is None else state.position
+        if self._reads.overriding is None:
+            return None
+        state, moved = self._planned.anchor.state, self._reads.overriding.starting_offsets.offsets
+        position = {} if state is None else state.position
+        return {tp: offset for tp, offset in position.items() if moved is None or tp in moved}
 
     @property
     def has_more(self) -> bool:

@@ -159,8 +159,9 @@ class TablesInStep:
             raise ConfigurationError(
                 f"start would move {', '.join(overridden)}, which are at different positions: records would land again "
                 "in the one that is ahead, or be skipped in another",
-                "Select one table, or set the position of one (dagster-kafka-flip position set)",
-                outcome=nothing_written(0),
+                "Select one table",
+                # The longer one, if one has landed dead letters that were pending.
+                outcome=max((stream.outcome() for stream in self._streams.values()), key=len),
             )
 
     def land(self) -> None:

@@ -152,6 +152,7 @@ _NAMES = {
 _SECONDS = -62_135_596_800, 253_402_300_800
 _UNSIGNED = {"uint32": 2**32, "fixed32": 2**32, "uint64": 2**64, "fixed64": 2**64}
 
+_KEPT_BY_PROTOBUF = range(19_000, 20_000)
 _LONGEST = 1000
 
 
@@ -179,7 +180,10 @@ def _message_lines(name: str, struct: ColumnType, known: Descriptor | None) -> I
     highest = max(kept, default=0)
     for field in struct.fields:
         if field.name not in numbers:
-            numbers[field.name] = highest = highest + 1
+            highest += 1
+            if highest in _KEPT_BY_PROTOBUF:
+                highest = _KEPT_BY_PROTOBUF.stop
+            numbers[field.name] = highest
     yield f"message {name} {{"
     gone = sorted(kept - set(numbers.values()))
     if gone:

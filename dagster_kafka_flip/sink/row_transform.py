@@ -49,23 +49,24 @@ _SAME = "dagster_kafka_flip.same"
 def checked_rows(changes: DataFrame, function: Callable[[DataFrame], DataFrame]) -> DataFrame:
     """Applies the transform after a look at its plan, of no rows at all."""
     _check(changes.sparkSession, changes.schema, function)
-    return transformed(changes, function)
+    rows = transformed(_marked(changes), function)
+    # It may look at the rows, and do something else than without any.
+    _check_there(rows)
+    _check_unchanged(rows)
+    return rows
+
+
+def _marked(rows: DataFrame) -> DataFrame:
+    for name in _UNCHANGED:
+        # Not as an alias's metadata: withColumns() of Spark Connect forgets it.
+        rows = rows.withMetadata(name, {_SAME: name})
+    return rows
 
 
 def _check(spark: SparkSession, schema: StructType, function: Callable[[DataFrame], DataFrame]) -> None:
-    nothing = spark.createDataFrame([], schema)
-    for name in _UNCHANGED:
-        # Not as an alias's metadata: withColumns() of Spark Connect forgets it.
-        nothing = nothing.withMetadata(name, {_SAME: name})
+    nothing = _marked(spark.createDataFrame([], schema))
     result = transformed(nothing, function)
-    lacking = [name for name in _UNCHANGED if name not in result.columns]
-    if lacking:
-        raise ConfigurationError(
-            f"the transform returns no column {' and no column '.join(lacking)}, so it is unknown what happened to "
-            "a row",
-            f"Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use withColumns() and drop(); they are "
-            "not published",
-        )
+    _check_there(result)
     with _all_fields_shown(spark):
         plan = analyzed_plan(result)
         again = analyzed_plan(transformed(nothing, function))
@@ -92,6 +93,21 @@ def _check(spark: SparkSession, schema: StructType, function: Callable[[DataFram
             "know which rows are already published",
             f"Leave out values that change, such as lit(datetime.now()); {COMMIT_TIMESTAMP} is the time of the commit",
         )
+    _check_unchanged(result)
+
+
+def _check_there(result: DataFrame) -> None:
+    lacking = [name for name in _UNCHANGED if name not in result.columns]
+    if lacking:
+        raise ConfigurationError(
+            f"the transform returns no column {' and no column '.join(lacking)}, so it is unknown what happened to "
+            "a row",
+            f"Name {CHANGE_TYPE} and {COMMIT_VERSION} in select(), too, or use withColumns() and drop(); they are "
+            "not published",
+        )
+
+
+def _check_unchanged(result: DataFrame) -> None:
     for name in _UNCHANGED:
         if result.schema[name].metadata.get(_SAME) != name:
             raise ConfigurationError(

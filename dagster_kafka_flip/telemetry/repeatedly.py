@@ -45,16 +45,18 @@ def repeatedly(call: Callable[[], None], name: str, interval_seconds: float) -> 
 
 @contextlib.contextmanager
 def said_while_waiting(log: Log, what: Callable[[], str], first: float | None = None) -> Generator[None]:
-    """Warns after 10 seconds, or others, then twice and four times as many, until the end of the block.
+    """Warns after 10 seconds, or others, twice and four times as many, then each minute, until the end of the block.
 
     `what` is called in another thread.
     """
-    begin, calls = time.monotonic(), itertools.count(1)
+    begin, every = time.monotonic(), first or _SILENCE_SECONDS
+    calls, due = itertools.count(1), 1
 
     def warn() -> None:
-        # A power of two.
-        if (call := next(calls)) & (call - 1) == 0:
+        nonlocal due
+        if next(calls) >= due:
+            due += max(1, min(due, int(60 / every)))
             log.warning("waiting for %.0f s: %s", time.monotonic() - begin, what())
 
-    with repeatedly(warn, "dagster-kafka-flip-waits", first or _SILENCE_SECONDS):
+    with repeatedly(warn, "dagster-kafka-flip-waits", every):
         yield

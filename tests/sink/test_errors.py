@@ -299,7 +299,7 @@ def test_rows_that_no_record_can_hold_are_named(published, kafka, topic):
     small = f"{topic}-small"
     kafka.create(small, max_message_bytes="100000")
     options = {"topic": small, "transactional_id_prefix": small}
-    output = r"version 1 .*7.*the record may take 2000\d+ bytes, which is more than max.message.bytes of .* \(100000\)"
+    output = r"version 1 .*7.*the record of 2000\d+ bytes is larger than max.message.bytes of the topic .* \(100000\)"
     _fails(published, RowTooLargeError, output, properties={"message.max.bytes": "5000000"}, **options)
     # Before a record is compressed, only its broker knows whether it is too large.
     compressed = {"message.max.bytes": "5000000", "compression.type": "gzip"}

@@ -16,14 +16,17 @@ from dagster_kafka_flip.errors import (
     ConfigurationError,
     TableModeError,
     TopicRecreatedError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from dagster_kafka_flip.formats.maxwell import MaxwellFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.keyed_stream import check_same_offsets
+from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
 from dagster_kafka_flip.source.connection import KafkaConnection
 from dagster_kafka_flip.source.kafka_source import KafkaSource
+from dagster_kafka_flip.source.offsets import OffsetsInitializer
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.window import Window, Windows
 from dagster_kafka_flip.table.document import CommitDocument
@@ -152,6 +155,25 @@ def test_the_case_and_order_of_a_key_s_columns_make_no_other_mode():
     assert same_mode(one, Upsert(key=("B", "ID"), soft_delete=True, order_by="AT"))
     for other in (Append(), Scd2(key=one.key), Upsert(key=one.key), Upsert(key=one.key, soft_delete=True)):
         assert not same_mode(one, other)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_position_that_is_set_before_the_first_commit_keeps_the_tables_mode(
+    kafka, follow, spark, connection, topic, table
+):
+    kafka.create(topic)
+    kafka.produce(topic, [change(1, "a"), change(2, "b")])
+    with pytest.raises(WriteFailedError):
+        follow(transform=lambda records: records.where("raise_error('a row') IS NULL"))
+    # As the command does that messages advise: with the table alone.
+    source, target = KafkaSource(topics=(topic,), connection=connection), DeltaTarget(table=table)
+    to = OffsetsInitializer.specific_offsets({TopicPartition(topic, 0): 1})
+    commit_move(plan_move(source, target, spark, to), target, spark, "the first one is of no use")
+    follow()
+    kafka.produce(topic, [change(2, "c")])
+    follow()
+    assert landed.rows(table, "id", "name") == [(2, "c")]
 
 
 @pytest.mark.kafka
