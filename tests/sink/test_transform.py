@@ -75,7 +75,7 @@ _REFUSED = {
     "a step GlobalLimit": lambda rows: rows.limit(1),
     "a step Union": lambda rows: rows.union(rows),
     # It sees many rows at once.
-    "a step MapInPandas": lambda rows: rows.mapInPandas(iter, rows.schema),
+    "a step MapInPandas": lambda rows: rows.mapInPandas(lambda parts: parts, rows.schema),
     "a step Window": lambda rows: rows.withColumn("n", f.row_number().over(Window.orderBy("id"))),
     r"calls rand\(\)": lambda rows: rows.withColumns({f"c{number}": f.lit(number) for number in range(40)}).withColumn(
         "n", f.rand()
