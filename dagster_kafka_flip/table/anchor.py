@@ -275,12 +275,12 @@ class _Walk:
         return self._anchor(start, None, None)
 
     def _undone_start(self) -> EnumeratorState | None:
-        version, first = next(
-            ((commit.version, document) for commit, document in documented(reversed(self._undone), self._stream)),
-            (None, None),
-        )
+        commit, first = next(documented(reversed(self._undone), self._stream), (None, None))
         # A batch that was planned in an earlier table of this name begins behind what that table had.
-        if version is None or first is None or version <= first.base_version or first.after is not None:
+        if commit is None or first is None or commit.version <= first.base_version or first.after is not None:
+            return None
+        if effect_of(commit) is Effect.REPLACES:
+            # A rebuild has read all before its position, and does not tell where that began.
             return None
         starts = {split.topic_partition: split.starting_offset for split in first.splits}
         return replace(first.state, position={**first.state.position, **starts}, watermark=None)

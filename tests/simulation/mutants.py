@@ -39,7 +39,7 @@ from dagster_kafka_flip.table import anchor, delta_table, history, merge, table_
 from dagster_kafka_flip.table.changes import Changes
 from dagster_kafka_flip.table.document import RoutedBatch
 from dagster_kafka_flip.table.window_rows import Scope
-from dagster_kafka_flip.table.windowed_table import RepairedTable, WindowedTable
+from dagster_kafka_flip.table.windowed_table import WindowedTable
 from tests.simulation import story
 from tests.simulation.keyed_story import KeyedStory
 from tests.simulation.letters_story import LettersStory
@@ -265,9 +265,6 @@ LETTERS_MUTANTS: dict[str, Patch] = {
     ),
     "a moved position keeps what a RESTORE of the dead letters has undone": _around(
         story, "plan_move", _with_undone_settlement
-    ),
-    "nobody looks whether the stream went back since a repair was planned": _off(
-        (RepairedTable, "_check_unchanged"), (RepairedTable, "_check_between"), (anchor._Walk, "_check_repairs")
     ),
     "a repair replaces all rows of its time, also of records that it does not read": _as(
         rows_to_replace, "records_predicate", lambda *_: "true"

@@ -46,7 +46,6 @@ class Row(NamedTuple):
     ends: bool | None = None
 
 
-@functools.cache
 def keyed_schema(mode: Mode) -> StructType:
     fields = [StructField(KEY, LongType()), StructField(VALUE, LongType()), *PLACE]
     if isinstance(mode, Upsert) and mode.soft_delete:

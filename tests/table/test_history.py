@@ -325,6 +325,12 @@ def test_uncounted_rows_are_looked_up_in_the_table(commit):
     assert (anchor.state, anchor.table_rows) == (None, 0)
 
 
+def test_a_rebuild_that_a_restore_has_undone_is_not_where_the_stream_begins_again():
+    rebuilt = Commit(1, "WRITE", {"mode": "Overwrite", "predicate": '["true"]'}, {}, document_of(1).to_text())
+    assert _find(create(), own(1), restore(2, 0)).undone_start == state_at(1)
+    assert _find(create(), rebuilt, restore(2, 0)).undone_start is None
+
+
 @pytest.mark.parametrize("between", [append(2), foreign(2, "DELETE", predicate='["(a = 1)"]')])
 def test_each_later_run_tells_of_rows_that_came_while_a_rebuild_that_died_replaced_them_all(between):
     rebuilt = Commit(3, "WRITE", {"mode": "Overwrite", "predicate": '["true"]'}, {}, document_of(3, base=1).to_text())
