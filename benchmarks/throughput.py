@@ -61,8 +61,6 @@ _NOT_BY_DEFAULT = ("spark.sql.sources.useV1SourceList", "spark.sql.parquet.outpu
 # Parquet's defaults. A session of this package has others, so that large records fit a small heap.
 _PARQUETS_OWN = {
     "parquet.block.size": str(128 << 20),
-    "parquet.column.statistics.enabled#kafka_value": "true",
-    "parquet.size.statistics.enabled": "true",
     **{
         f"parquet.{what}.size.row.check.{bound}": rows
         for what in ("page", "block")

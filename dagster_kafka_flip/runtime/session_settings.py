@@ -39,10 +39,6 @@ PARQUET_SETTINGS = {
         for what in ("page", "block")
         for bound, rows in (("min", "1"), ("max", "10"))
     },
-    # A tenth of the work of writing raw records: the least and greatest value, of which records in order copy each, and
-    # sizes that only few readers know.
-    "parquet.column.statistics.enabled#kafka_value": "false",
-    "parquet.size.statistics.enabled": "false",
 }
 
 
