@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagster_kafka_flip.errors import (
+    RowMisplacedError,
     RowNotSerializableError,
     RowTooLargeError,
     RowWithoutKeyError,
@@ -30,7 +31,7 @@ from dagster_kafka_flip.sink.progress import (
 )
 from dagster_kafka_flip.sink.record_router import RecordRouter
 from dagster_kafka_flip.sink.result import PublishResult
-from dagster_kafka_flip.sink.table_rows import RowStream, SegmentRows, TableRow, settings_text
+from dagster_kafka_flip.sink.table_rows import LEFT, PREVIOUS, RowStream, SegmentRows, TableRow, settings_text
 from dagster_kafka_flip.sink.table_versions import reading
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ class Publication:
         if self.first is None or row.version < self.first:
             self.first = row.version
         try:
-            self._publish_row(row, key, value, lane)
+            is_published = self._publish_row(row, key, value, lane)
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
             if lane.has_failed or not self.sink.leaves_out(error):
@@ -283,11 +284,11 @@ class Publication:
             self._leave_out(row, key, value, lane, error)
         else:
             counts = self._open[row.lane]
-            counts["records"] += 1
-            counts["tombstones"] += value is None
-            counts["bytes"] += len(key or b"") + len(value or b"")
+            counts["records"] += is_published
+            counts["tombstones"] += is_published and value is None
+            counts["bytes"] += is_published * (len(key or b"") + len(value or b""))
 
-    def _publish_row(self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane) -> None:
+    def _publish_row(self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane) -> bool:
         label = _RowLabel(row.version, self._table, key)
         if row.problem is not None:
             raise RowNotSerializableError(
@@ -300,10 +301,17 @@ class Publication:
                 "can't delete a record without a key",
                 'Use a key that is never null, a value that is never null, or deletes="row"',
             )
-        topic, partition = self._router.of(row, key, value, label)
+        try:
+            topic, partition = self._router.of(row, key, value, label)
+        except RowMisplacedError:
+            if row.value is None and row.rank in (PREVIOUS, LEFT):
+                # Where no record can be, the row before the change was left out.
+                return False
+            raise
         headers = self._router.headers(row, label)
         self._router.check(topic, key, value, headers, label)
         lane.write(topic, key, value, partition, self._router.time(topic, row, label), headers, row=label)
+        return True
 
     def _leave_out(
         self, row: TableRow, key: bytes | None, value: bytes | None, lane: Lane, error: UnpublishableRowError

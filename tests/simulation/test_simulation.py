@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation import story
+from tests.simulation.keyed_story import KeyedStory
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.story import Story, play
 from tests.simulation.window_story import WindowStory
