@@ -24,6 +24,7 @@ from dagster_kafka_flip.table.commit import Commit, Committed
 from dagster_kafka_flip.table.document import CommitDocument
 from dagster_kafka_flip.table.known_position import KnownPosition
 from dagster_kafka_flip.table.target import DeltaTarget
+from tests.table.commits import restore
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -96,6 +97,13 @@ def test_commits_that_earlier_runs_did_not_report_are_reported_with_the_errors_t
     unknown = _unreported([_commit(3, rows=None)])
     assert unknown is not None
     assert unknown.rows is None
+
+
+@pytest.mark.parametrize("to", [4, 3, 2])
+def test_commits_that_a_restore_has_undone_are_not_reported(to):
+    commits = [restore(7, to), _commit(6), _commit(5), *(_commit(version) for version in range(4, 0, -1))]
+    found = _unreported(commits, reported=3)
+    assert found == (UnreportedCommits(1, 3, 4, 4, (), ("r",)) if to == 4 else None)
 
 
 def test_reported_commits_belong_to_the_table_however_its_path_is_spelled():

@@ -307,3 +307,25 @@ def test_a_run_that_starts_elsewhere_does_not_set_the_position_back(stop, before
     beyond = KafkaSource(topics=("t",)).with_overrides(OffsetsInitializer.earliest(), OffsetsInitializer.timestamp(6))
     plan = KafkaSourceEnumerator(beyond, cluster, SplitEnumeratorContext(), state).start()
     assert [str(split) for split in plan.splits] == ["t-0 [0, 5)"]
+
+
+def test_an_id_that_is_missing_after_a_commit_is_not_compared_and_another_cluster_is_reported():
+    cluster = ClusterModel({T0: _log(4)})
+    enumerator = KafkaSourceEnumerator(KafkaSource(topics=("t",)), cluster, SplitEnumeratorContext())
+    state = enumerator.start().state
+    cluster.topic_id = cluster.id = None
+    enumerator.check_same_logs(state, [T0])
+    cluster.id = "another"
+    with pytest.raises(ClusterChangedError):
+        enumerator.check_same_logs(state, [T0])
+
+
+def test_without_ids_a_topic_with_fewer_partitions_after_a_commit_is_another():
+    cluster = ClusterModel({T0: _log(4), T1: _log(4)}, topic_id=None)
+    enumerator = _enumerator(cluster)
+    state = enumerator.start().state
+    del cluster.logs[T1]
+    with pytest.raises(TopicRecreatedError):
+        enumerator.check_same_logs(state, [T0, T1])
+    del cluster.logs[T0]
+    enumerator.check_same_logs(state, [T0, T1])

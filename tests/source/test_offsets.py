@@ -198,6 +198,31 @@ def test_an_unknown_reset_strategy_is_refused():
             make()
 
 
+@pytest.mark.parametrize("kind", ["starting_offsets", "stopping_offsets"])
+def test_the_end_is_read_before_a_time_is_looked_up(kind):
+    retriever = Retriever()
+    found = getattr(OffsetsInitializer.timestamp(1234), kind)([A0, A1], retriever)
+    assert found == {A0: 30, A1: 50}, "without a record at or after the time: the end"
+    assert retriever.asked == ["end", "time 1234", *(["highest", "beginning"] if kind == "starting_offsets" else [])]
+
+
+@pytest.mark.parametrize(
+    ("highest", "start"),
+    [
+        (None, 50),
+        (TimestampedOffset(40, 1233), 50),
+        (TimestampedOffset(40, 1234), 5),
+        # Behind the end that is read to: held back by an open transaction.
+        (TimestampedOffset(50, 1234), 50),
+    ],
+)
+def test_a_start_by_time_does_not_miss_an_existing_record(highest, start):
+    found = OffsetsInitializer.timestamp(1234).starting_offsets([A0, A1], Retriever(highest))
+    assert found == {A0: 30, A1: start}
+    # A stop may be too late, but not too early: nothing is left out for good.
+    assert OffsetsInitializer.timestamp(1234).stopping_offsets([A1], Retriever(highest)) == {A1: 50}
+
+
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,30}", fullmatch=True), st.integers(0, 10**6))
 def test_a_topic_partition_prints_as_the_text_that_makes_it_again(topic, partition):
     topic_partition = TopicPartition(topic, partition)

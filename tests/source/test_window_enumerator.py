@@ -177,6 +177,27 @@ def test_stragglers_at_the_beginning_of_a_log_do_not_show_that_a_window_has_all_
     assert _plan(_log(*hours, beginning=1)).incidents == ()
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_lost"),
+    [
+        # Somebody deleted them by hand, or changed the retention meanwhile.
+        (TopicSettings("CreateTime", None, is_limited_by_size=False), True),
+        (TopicSettings("CreateTime", 500 * 3_600_000, is_limited_by_size=False), True),
+        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=False), False),
+        (TopicSettings("CreateTime", 2000 * 3_600_000, is_limited_by_size=True), True),
+        (TopicSettings("CreateTime", None, is_limited_by_size=True), True),
+        (None, True),
+    ],
+)
+def test_a_fully_trimmed_log_is_judged_by_its_retention(settings, is_lost):
+    cluster = _cluster(_log(1.5, 2.5, beginning=2), settings)
+    if not is_lost:
+        assert _plan(cluster).splits == ()
+        return
+    with pytest.raises(WindowBeyondRetentionError, match="begins at offset 2, and the log holds no records"):
+        _plan(cluster)
+
+
 def test_a_record_from_the_future_is_not_a_stop():
     log = _log(0.5, 1.1, 1001, 1.2, 1.3)
     with pytest.raises(

@@ -259,6 +259,16 @@ def test_rows_removed_while_the_last_commit_was_written_are_an_error(commit, sho
     )
 
 
+@pytest.mark.parametrize("later", [0, 7, 20])
+def test_a_batch_that_continues_from_a_commit_of_an_earlier_table_is_an_error(later):
+    batch = own(4, base=3, anchor=2, after="attempt-2")
+    others = [append(5 + number) for number in range(later)]
+    with pytest.raises(TableChangedError, match=r"version 2 is another commit \(WRITE\)"):
+        _find(create(), append(1), append(2), append(3), batch, *others)
+    # The same batch in its own table.
+    assert _find(create(), append(1), own(2), append(3), batch, *others).state == state_at(4)
+
+
 def test_a_fence_that_did_not_hold_is_an_error_and_the_way_out_is_a_restore():
     history = [create(), own(1), own(2, base=1), append(4), own(5, base=1), append(6)]
     with pytest.raises(TableChangedError) as error:

@@ -10,6 +10,8 @@ from dagster_kafka_flip.errors import DocumentVersionError, StreamOverlapError
 from dagster_kafka_flip.source.split import TopicPartition
 from dagster_kafka_flip.source.state import EnumeratorState
 from dagster_kafka_flip.source.window import Window
+from dagster_kafka_flip.table.commit import Commit
+from dagster_kafka_flip.table.history import commits_that_count
 from dagster_kafka_flip.table.window_rows import TOPIC_PROPERTY, LandedLogs, LandedTopic, Scope, windows_predicate
 
 WINDOW = Window("day", 0, 1000)
@@ -47,6 +49,24 @@ def test_properties_are_read_back_unchanged(topics, cluster):
 def test_a_property_that_was_changed_by_hand_is_an_error_and_not_nothing(text):
     with pytest.raises(DocumentVersionError, match=r"the table property \S+\.topic\.t can't be read"):
         LandedLogs.of({f"{TOPIC_PROPERTY}t": text})
+
+
+def test_ids_that_are_missing_once_are_not_forgotten():
+    logs = landed("a0").landing(EnumeratorState({}, None, {}), partitions("a0", "a1"), "main", 9)
+    assert (logs.cluster_id, logs.topic_ids) == ("c1", {"a": "id-a"})
+    assert logs.partitions() == partitions("a0", "a1")
+    assert logs.made_again([WINDOW], ["a"]) is None
+
+
+@pytest.mark.parametrize("now", [EnumeratorState({}, "c1", {"a": "id-2"}), EnumeratorState({}, "c2", {"a": "id-a"})])
+def test_windows_from_before_a_topic_was_recreated_stay_under_suspicion(now):
+    logs = landed("a0", "b0").landing(now, partitions("a0"), "main", 500)
+    assert "the window day" in str(logs.made_again([WINDOW], ["a"]))
+    assert logs.made_again([Window("later", 500, 900)], ["a"]) is None
+    # Nor does the next landing take it back.
+    again = logs.landing(now, partitions("a0"), "main", 900)
+    assert again.topics["a"].made_again_ms == 500
+    assert (again.made_again([WINDOW], ["b"]) is None) == (now.cluster_id == "c1")
 
 
 def test_a_topic_recreated_without_ids_stays_under_suspicion_too():
@@ -101,3 +121,21 @@ def test_never_a_row_of_a_log_that_is_not_read_is_replaced(known, read, topics):
 def test_the_predicate_names_topics_only_where_others_are_to_stay(names, read, topics, expected):
     scope = Scope.of(landed(*names), partitions(*read), topics)
     assert windows_predicate([WINDOW], "w", scope, "t", "p") == expected
+
+
+def commit(number, operation="WRITE", **parameters):
+    return Commit(number, operation, parameters, {})
+
+
+def counting(*commits):
+    return [each.version for each in commits_that_count(iter(commits))]
+
+
+def test_commits_undone_by_a_restore_do_not_count():
+    older = [commit(version) for version in (4, 3, 2, 1, 0)]
+    assert counting(*older) == [4, 3, 2, 1, 0]
+    assert counting(commit(6), commit(5, "RESTORE", version="2"), *older) == [6, 5, 2, 1, 0]
+    # Where it can't be told, everything counts.
+    assert counting(commit(5, "RESTORE", timestamp="then"), *older) == [5, 4, 3, 2, 1, 0]
+    # The later one counts, and an undone RESTORE does not.
+    assert counting(commit(6, "RESTORE", version="4"), commit(5, "RESTORE", version="1"), *older) == [6, 4, 3, 2, 1, 0]
