@@ -222,6 +222,7 @@ def test_a_known_position_is_believed_only_when_it_is_this_streams_and_fresh(kaf
         {"known": known(stream="another")},
         {"known": known(table=f"{table}-another")},
         {"known": known(verified_at=now - timedelta(hours=25))},
+        {"known": known(verified_at=now + timedelta(hours=1))},
         {"known": known(verified_at=now - timedelta(hours=2)), "verify_after": timedelta(hours=1)},
         {"known": known(), "verify_after": timedelta(0)},
         {"known": known(), "starting_offsets": OffsetsInitializer.latest()},

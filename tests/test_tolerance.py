@@ -10,6 +10,7 @@ import pytest
 from dagster import DagsterInstance, materialize
 
 from dagster_kafka_flip import (
+    JsonFormat,
     KafkaResource,
     KafkaSource,
     Limits,
@@ -249,6 +250,27 @@ def test_another_cluster_under_the_address_and_a_log_that_was_cut_off(spark, top
         assert _incident(metadata)["error"] == "ClusterChangedError"
         assert [*failed] == [_LOST]
         assert made.values()[6:] == [f"z{number}" for number in range(5)]
+
+
+def test_rejected_records_fail_a_check_of_their_own(kafka, spark, broker, topic, table, tmp_path):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, '{"n": 1}'), (None, "broken")])
+    asset = build_kafka_delta_asset(
+        name="kept",
+        source=KafkaSource(topics=(topic,)),
+        table=table,
+        value_format=JsonFormat("n INT"),
+        dead_letter=str(tmp_path / "letters"),
+    )
+    resources = {"kafka": KafkaResource(bootstrap_servers=broker), "spark": SparkResource()}
+    with DagsterInstance.ephemeral() as instance:
+        runs = [materialize([asset], instance=instance, resources=resources) for _ in range(2)]
+    first, again = ({check.check_name: check for check in run.get_asset_check_evaluations()} for run in runs)
+    for checks in (first, again):
+        passed = {name: check.passed for name, check in checks.items()}
+        assert passed == {"no_records_rejected": False, "schema_fits": True}
+    assert first["no_records_rejected"].metadata["rejected_records"].value == 1
+    assert all(check.metadata["unchanged"].value for check in again.values()), "the run read nothing"
 
 
 def test_the_next_run_reports_errors_that_a_failed_run_tolerated(kafka, spark, broker, topic, table):

@@ -491,6 +491,33 @@ def test_json_whose_value_a_column_would_change_is_rejected_and_no_other(records
 
 
 @spark_test
+def test_a_value_lands_as_it_was_sent(records):
+    schema = "s STRING, v VARIANT, b BINARY, x DOUBLE, t TIMESTAMP"
+    cases = [
+        (b'{"s": 1.50, "v": [1.5, 7]}', "1.50", "[1.5,7]"),
+        (b'{"s": {"a":  1e400}, "v": {"b": 1}}', '{"a":  1e400}', '{"b":1}'),
+        (b'{"s": [12345678901234567890.10, "\\u00fc"]}', '[12345678901234567890.10, "\\u00fc"]', None),
+        (b'{"s": true, "v": null}', "true", "null"),
+    ]
+    frame = _decode(records(*((None, text) for text, _, _ in cases)), JsonFormat(schema))
+    assert _rows(frame.selectExpr("s", "to_json(v)", "kafka_offset")) == [tuple(case[1:]) for case in cases]
+    zeros = records((None, b'{"x": -0, "y": -0}'), (None, b'{"x": -0.0, "y": -0e5}'), (None, b'{"x": 0, "y": 0.0}'))
+    signs = _decode(zeros, JsonFormat("x DOUBLE, y FLOAT")).selectExpr("string(x)", "string(y)", "kafka_offset")
+    assert _rows(signs) == [("-0.0", "-0.0"), ("-0.0", "-0.0"), ("0.0", "0.0")]
+    bad = [
+        (b'{"v": NaN}', "not valid JSON"),
+        (b'{"v": 1e400}', "the value of v has a number beyond the range of DOUBLE"),
+        (b'{"v": ["\\ud800"]}', "the value of v has half of a surrogate pair"),
+        (b'{"v": {"a": 1, "a": 2}}', "the value of v has a key twice"),
+        (b'{"b": "\\u0000"}', "the value of b does not fit BINARY"),
+        (b'{"b": "YQ"}', "the value of b does not fit BINARY"),
+        (b'{"t": " 2026-01-01"}', "the value of t does not fit TIMESTAMP"),
+        (b'{"t": "2026-01-01 12:00 Europe/Berlin"}', "the value of t does not fit TIMESTAMP"),
+    ]
+    assert problems(records(*((None, text) for text, _ in bad)), JsonFormat(schema)) == [each for _, each in bad]
+
+
+@spark_test
 def test_a_time_is_of_the_time_zone_of_the_session_when_its_decoder_was_made(spark, records):
     texts = ["2026-03-29 02:30", "2026-03-29T03:30", "2026-10-25 02:30", "2026-03-29T02:30Z"]
     given = records(*((None, f'{{"t": "{text}"}}'.encode()) for text in texts))

@@ -731,6 +731,20 @@ def test_deep_and_huge_claims_are_rejected(spark):
     ]
 
 
+@spark_test
+def test_many_values_of_few_bytes_are_rejected(spark):
+    fields = " ".join(f"int32 f{number} = {number};" for number in range(1, 101))
+    text = (
+        f'syntax="proto3"; message A {{ repeated B b = 1; B one = 2; map<int32, B> m = 3; }} message B {{ {fields} }}'
+    )
+    rows = landed(
+        spark,
+        _format(text, message="A"),
+        [b"\x0a\x00" * 1_000, b"\x0a\x00" * 50_000 + b"\x12\x00", b"\x0a\x00" * 10**6],
+    )
+    assert [problem for _, problem in rows] == [None, *["it has more than 5,000,000 values"] * 2]
+
+
 def _length(data):
     number, out = len(data), b""
     while number > 0x7F:

@@ -19,7 +19,7 @@ from dagster_kafka_flip.table.mode import Append, Upsert
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 PLACEHOLDER = "__debezium_unavailable_value"
 OLD_KEY = "__debezium.oldkey"
@@ -198,6 +198,7 @@ def test_events_become_rows_and_changes(kafka, topic, table, produce, follow):
     assert [dict(each) for (each,) in properties] == [{"db": "shop", "ts_ms": "1", "lsn": "7"}]
 
 
+@pytest.mark.nightly
 def test_types_and_events_as_connectors_write_them(kafka, topic, table, produce, follow):
     def values(number, price: Any = Decimal("12.50")):
         free = {"scale": 3, "value": b"\x01\xe2@"}
@@ -243,6 +244,7 @@ def test_types_and_events_as_connectors_write_them(kafka, topic, table, produce,
         follow()
 
 
+@pytest.mark.nightly
 def test_wrong_schemas_and_columns_are_refused_where_they_are_written():
     with pytest.raises(ConfigurationError, match="is not that of Debezium's events: a record with op"):
         DebeziumAvroFormat(KEY, registry="registry")

@@ -16,7 +16,7 @@ from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.kafka_columns import KafkaColumns
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 def order(**more):
@@ -82,6 +82,7 @@ def test_a_schema_that_evolves_in_mid_topic(kafka, topic, table, produce, run, m
     assert "schemas" not in json.loads(landed.history(table, 1)[0]["userMetadata"])
 
 
+@pytest.mark.nightly
 def test_references_and_keys_and_ids_in_headers(kafka, topic, table, client, registry, run):
     address = {"type": "object", "properties": {"city": {"type": "string"}}}
     client.register_schema(f"{topic}-address", Schema(json.dumps(address), "JSON"))
@@ -110,6 +111,7 @@ def test_references_and_keys_and_ids_in_headers(kafka, topic, table, client, reg
     ]
 
 
+@pytest.mark.nightly
 def test_a_subject_of_another_kind(kafka, topic, client, run):
     kafka.create(topic)
     client.register_schema(f"{topic}-value", Schema('"long"', "AVRO"))

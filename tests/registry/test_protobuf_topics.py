@@ -35,7 +35,7 @@ from dagster_kafka_flip.source.kafka_source import KafkaSource
 from dagster_kafka_flip.table.target import DeltaTarget
 from tests import landed
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.nightly]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 OFFSET = KafkaColumns(fields=("topic", "partition", "offset"))
 HEAD = 'syntax = "proto3"; package shop; '
@@ -107,6 +107,7 @@ def test_a_schema_that_evolves_between_and_within_batches(kafka, topic, table, s
     assert len(document["schemas"]["value"]) == 3
 
 
+@pytest.mark.nightly
 def test_references_nested_messages_keys_and_tombstones(kafka, topic, table, client, serialized, registry, run):
     money = 'syntax = "proto3"; package money; message Amount { int64 units = 1; }'
     client.register_schema(f"{topic}-common/money.proto", Schema(money, "PROTOBUF"))
@@ -138,6 +139,7 @@ def test_references_nested_messages_keys_and_tombstones(kafka, topic, table, cli
     ]
 
 
+@pytest.mark.nightly
 def test_schemas_that_confluents_python_client_registers(kafka, topic, table, client, run):
     kafka.create(topic)
     kind = class_of(V2)
@@ -153,6 +155,7 @@ def test_schemas_that_confluents_python_client_registers(kafka, topic, table, cl
     assert landed.rows(table, "id", "note") == [(4, "x")]
 
 
+@pytest.mark.nightly
 def test_an_asset_says_what_its_columns_are_and_what_a_run_changed(
     kafka, topic, table, registry, broker, spark, serialized, instance
 ):

@@ -236,6 +236,27 @@ def test_rows_that_spark_can_not_read_or_transform_are_reported(published, table
 
 @pytest.mark.kafka
 @pytest.mark.spark
+def test_another_table_topic_or_number_of_lanes_under_the_same_prefix_is_refused(published, kafka, topic, tmp_path):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run()
+    kafka.grow(published.sink.progress_name, 2)
+    _fails(published, SinkProgressError, "with 1 lanes up to table version 1, but lanes is 2 now", lanes=2)
+    kafka.create(f"{topic}-other")
+    _fails(published, SinkProgressError, "-other now, which would get only", topic=f"{topic}-other")
+    reported = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    published.sql(f"CREATE OR REPLACE TABLE {{t}} {reported} AS SELECT 2 AS id, 'b' AS v")
+    _fails(published, SinkProgressError, r"up to version 1, but .* or was recreated")
+    published.table = str(tmp_path / "other")
+    published.create()
+    _fails(published, SinkProgressError, r"up to version 1, but .*other has the id", table=published.table)
+    kafka.delete(topic)
+    kafka.create(topic)
+    _fails(published, SinkProgressError, f"the topic {topic} was recreated.* up to version 1")
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
 def test_a_table_that_an_older_copy_replaced_is_refused(published, spark, tmp_path):
     published.create()
     published.sql("INSERT INTO {t} VALUES (1, 'a')")
@@ -269,6 +290,21 @@ def test_a_progress_topic_that_would_lose_or_mix_progress_is_refused(published, 
     _fails(
         published, SinkProgressError, "-small-0 offset 0: .* not belong to the sink", progress_topic=f"{topic}-small"
     )
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_progress_that_was_deleted_is_refused_though_no_earlier_run_is_known(published, kafka):
+    published.create()
+    published.sql("INSERT INTO {t} SELECT id, 'a' FROM range(9)")
+    published.run(lanes=2)
+    progress = published.sink.progress_name
+    # Brokers delete no records of a topic that is only compacted.
+    kafka.configure(progress, cleanup_policy="delete")
+    kafka.trim(progress, 1, kafka.end_offset(progress, 1))
+    kafka.configure(progress, cleanup_policy="compact")
+    published.sql("INSERT INTO {t} SELECT id + 9, 'a' FROM range(9)")
+    _fails(published, SinkProgressError, f"{progress}-1 has no progress .* begins at offset 4: .* was deleted")
 
 
 @pytest.mark.kafka
@@ -368,3 +404,23 @@ def test_a_start_by_time_is_the_first_version_at_or_after_it(published):
     published.sql("INSERT INTO {t} VALUES (2, 'b')")
     assert published.run(start=between).records == 1
     assert published.texts() == {2: ["b"]}
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_table_that_is_recreated_during_a_run_is_not_published(published):
+    published.create()
+    published.sql("INSERT INTO {t} VALUES (1, 'a')")
+    published.run()
+    published.sql("INSERT INTO {t} VALUES (2, 'b')")
+
+    def recreating(rows):
+        shutil.rmtree(published.table)
+        published.create()
+        for number in range(3, 6):
+            published.sql(f"INSERT INTO {{t}} VALUES ({number}, 'of another table')")
+        return rows
+
+    with pytest.raises((SinkProgressError, VersionsGoneError), match=r"was recreated|can't be published"):
+        published.run(transform=recreating)
+    assert published.texts() == {1: ["a"]}

@@ -369,6 +369,38 @@ def test_rows_that_a_given_schema_has_no_form_for_are_dead_letters(
     assert sorted(int(json.loads(text)["id"]) for text in there) == sorted(GIVEN_ROWS.keys() - wrong.keys())
 
 
+@pytest.mark.parametrize(
+    "serializer",
+    [
+        AvroSerializer,
+        pytest.param(JsonSchemaSerializer, marks=pytest.mark.nightly),
+        pytest.param(ProtobufSerializer, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_text_that_is_not_utf_8_is_an_error_of_its_row(published, registry, kafka, topic, serializer):
+    # Other characters would take the place of its bytes, and the change would be no error.
+    kafka.create(f"{topic}-dead")
+    published.create("id INT NOT NULL, s STRING, x STRUCT<a: ARRAY<STRING>>, m MAP<STRING, STRING>")
+    broken = "CAST(X'61FF' AS STRING)"
+    rows = {
+        1: "'ü', named_struct('a', array('😀', '')), map('', '')",
+        2: f"{broken}, named_struct('a', array()), map()",
+        3: f"'ü', named_struct('a', array('ok', {broken})), map()",
+        4: f"'ü', named_struct('a', array()), map('', '', {broken}, '')",
+        5: f"'ü', named_struct('a', array()), map('', '', 'k', {broken})",
+    }
+    published.sql(f"INSERT INTO {{t}} VALUES {', '.join(f'({key}, {row})' for key, row in rows.items())}")
+    result = published.run(value=serializer(registry=registry), dead_letter_topic=f"{topic}-dead")
+    assert [record.key for record in published.records()] == [b'{"id":1}']
+    assert result.left_out == {"RowNotSerializableError": 4}
+    why = {
+        json.loads(record.value)["id"]: dict(record.headers)["kafka_flip.message"].decode()
+        for record in published.records(f"{topic}-dead")
+    }
+    paths = {2: "s", 3: "x.a[]", 4: "m{}", 5: "m{}"}
+    assert [path for key, path in paths.items() if f"value: {path} is not valid UTF-8" not in why[key]] == []
+
+
 def compared(published):
     """What is unknown, and how many keys are compared, missing, surplus and differing."""
     found = TopicComparison(published.source, published.sink, None, published.connection, published.spark, 1000)

@@ -80,7 +80,6 @@ def gone(records):
 BY_RANK = {"value_format": JsonFormat(schema="id BIGINT, rank INT, name STRING"), "transform": gone, "target": ORDERED}
 
 
-@pytest.mark.nightly
 def test_a_column_orders_the_changes_of_a_key_across_topic_partitions(kafka, follow, topic, table):
     columns = ("id", "rank", "name", "kafka_deleted", "kafka_partition")
     kafka.create(topic, partitions=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -39,6 +40,32 @@ def expected(log, windows, partition=0):
         for window in windows
         if window.start_ms <= time < window.stop_ms
     )
+
+
+def test_shuffled_within_the_bound_each_record_is_in_its_window(kafka, write, rewrite, rows, topic):
+    kafka.create(topic, partitions=2)
+    chance = random.Random(7)
+    logs = {}
+    for partition in range(2):
+        times = [START + minute * 60_000 for minute in range(0, 300, 11)]
+        # None is behind one that is an hour later or more.
+        logs[partition] = write(sorted(times, key=lambda time: time + chance.randrange(HOUR)), partition)
+    windows = hours(0, 5)
+    brute_force = sorted(expected(logs[0], windows, 0) + expected(logs[1], windows, 1))
+    [result] = rewrite(windows)
+    assert rows() == brute_force
+    assert result.rows == {key: sum(row[0] == key for row in brute_force) for key in {row[0] for row in brute_force}}
+    seen = result.observed.windows
+    assert seen is not None
+    assert (seen.stragglers, seen.timeless) == (0, 0)
+    late = sum(
+        any(offset > other and window.stop_ms <= later for later, other in log)
+        for log in logs.values()
+        for time, offset in log
+        for window in windows
+        if window.start_ms <= time < window.stop_ms
+    )
+    assert sum(seen.late.values()) == late > 0
 
 
 def test_rows_are_found_again_whatever_the_key_and_the_words_that_the_session_reserves(
