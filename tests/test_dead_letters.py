@@ -23,12 +23,14 @@ from dagster_kafka_flip.errors import (
     TableReplacedError,
     TooManyDeadLettersError,
     TopicNotFoundError,
+    WriteFailedError,
 )
 from dagster_kafka_flip.formats.format import Format
 from dagster_kafka_flip.formats.json import JsonFormat
 from dagster_kafka_flip.formats.raw import RawFormat
 from dagster_kafka_flip.formats.string import StringFormat
 from dagster_kafka_flip.ingestion.batch_rows import SAME_LETTER
+from dagster_kafka_flip.ingestion.dead_letter_table import DeadLetterTable
 from dagster_kafka_flip.ingestion.dead_letters import DEAD_LETTER_SCHEMA, DeadLetters, decode_dead_letters
 from dagster_kafka_flip.ingestion.ingest import ingest
 from dagster_kafka_flip.ingestion.move_position import commit_move, plan_move
@@ -421,6 +423,32 @@ def test_too_many_dead_letters_stop_the_run(kafka, land, whole, topic, versions,
     assert land(dead_letter=DeadLetters(table=dead, max_share=0.01)).dead_letters == 1
 
 
+def test_streams_that_share_a_dead_letter_table_have_streams_of_their_own_in_it(
+    kafka, land, topic, tmp_path, dead, offsets, monkeypatch
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _GOOD), (None, _BAD)])
+    land()
+    other, own = str(tmp_path / "other"), DeadLetters(table=dead, stream="other")
+    with pytest.raises(ConfigurationError, match=r"has dead letters of the table .* give this one its own stream"):
+        land(into=other)
+    assert land(into=other, dead_letter=own).dead_letters == 1
+    assert (offsets(dead), offsets(other)) == ([(0, 1), (0, 1)], [(0, 0)])
+    assert land(into=other, dead_letter=own).is_idle
+    # Both at once: neither takes the other's for a double.
+    kafka.produce(topic, [(None, _BAD)])
+    commit = DeadLetterTable._commit
+
+    def after_the_other(self, *args):
+        monkeypatch.setattr(DeadLetterTable, "_commit", commit)
+        land(into=other, dead_letter=own)
+        return commit(self, *args)
+
+    monkeypatch.setattr(DeadLetterTable, "_commit", after_the_other)
+    assert land().dead_letters == 1
+    assert offsets(dead) == [(0, 1), (0, 1), (0, 2), (0, 2)]
+
+
 def test_impossible_combinations_are_reported_at_once(table, topic):
     def refused(**options):
         with pytest.raises(ConfigurationError) as error:
@@ -640,6 +668,33 @@ def test_a_dead_letter_table_that_was_set_back_is_noticed(kafka, land, whole, to
     assert [incident.error for incident in result.incidents] == ["TableReplacedError"]
     assert offsets(dead) == [(0, 0), (0, 6)], "the last batch is settled anew, and the others are written off"
     assert land().incidents == ()
+
+
+def test_a_run_whose_table_is_made_again_under_it_ends_before_its_dead_letters_count_as_the_former_table_s(
+    kafka, land, spark, topic, table, dead, offsets
+):
+    kafka.create(topic)
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+    land()
+    kafka.produce(topic, [(None, _BAD), (None, _GOOD)])
+
+    def dropping(records):
+        if read_back.version(table):
+            shutil.rmtree(table)
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+            with pytest.raises(ConfigurationError, match="give this one its own stream"):
+                land()
+        return records
+
+    with pytest.raises(WriteFailedError, match=rf"the table {table} was dropped and created again during the run.*Run"):
+        land(transform=dropping)
+    for options in ({}, {"dead_letter": None}):
+        with pytest.raises(ConfigurationError, match="give this one its own stream"):
+            land(**options)
+    own = DeadLetters(table=dead, stream="own")
+    assert land(dead_letter=own).dead_letters == 2
+    assert (offsets(table), offsets(dead)) == ([(0, 1), (0, 3)], [(0, 0), (0, 0), (0, 2)])
+    assert land(dead_letter=own).is_idle
 
 
 def test_an_older_copy_of_the_table_loses_no_dead_letter(kafka, land, spark, topic, whole, table, dead, tmp_path):

@@ -187,6 +187,19 @@ def test_after_an_idle_run_the_verdicts_are_repeated_without_spark_until_the_tab
 
 
 @needs_both
+def test_a_table_that_was_deleted_and_landed_again_is_looked_at_again_at_the_same_version(landed, table):
+    checked = landed()
+    first = checked.one("no_duplicate")
+    shutil.rmtree(table)
+    checked.land()
+    again = checked.one("no_duplicate")
+    assert values(first)["delta/version"] == values(again)["delta/version"] == 1
+    assert again.passed
+    assert "unchanged" not in values(again)
+    assert values(first)["delta/committed_at"] < values(again)["delta/committed_at"]
+
+
+@needs_both
 def test_contiguous_commits_pass_and_an_unexplained_gap_fails(kafka, landed, spark, topic, table):
     checked = landed()
     kafka.produce(topic, [(None, f"a{number}") for number in range(4, 9)])

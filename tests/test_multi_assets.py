@@ -27,6 +27,7 @@ from tests import landed
 from tests.reports import reports
 
 RAW, TYPED = AssetKey("raw"), AssetKey("typed")
+REPLACE_ALL = {"mode": "replace", "start": "timestamp:2020-01-01T00:00:00Z", "stop": "timestamp:2100-01-01T00:00:00Z"}
 
 
 def _tables(table: str, **typed: Any) -> list[KafkaDeltaTable]:
@@ -213,6 +214,26 @@ def test_tables_that_can_not_be_are_refused_when_they_are_defined(source_of_no_t
     with pytest.raises(ConfigurationError) as error:
         build_kafka_delta_multi_asset(name="many", source=source_of_no_topic, tables=tables)
     assert str(error.value) == message
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_a_range_is_replaced_in_each_table_that_is_selected_and_positions_stay(
+    spark, instance, resources, source, table
+):
+    assets = build_kafka_delta_multi_asset(name="mended", source=source, tables=_tables(table))
+    assert _run(assets, instance, resources).success
+    everything = [(0, 0), (0, 1), (1, 0)]
+    for name in ("raw", "typed"):
+        spark.sql(f"DELETE FROM delta.`{table}/{name}` WHERE kafka_offset = 0")
+
+    reported = reports(_run(assets, instance, resources, selection=[TYPED], **REPLACE_ALL))
+    assert {key: one["delta/rows_written"] for key, one in reported.items()} == {TYPED: 3}
+    assert (_offsets(f"{table}/raw"), _offsets(f"{table}/typed")) == ([(0, 1)], everything)
+
+    reported = reports(_run(assets, instance, resources, **REPLACE_ALL))
+    assert {key: one["delta/rows_written"] for key, one in reported.items()} == {RAW: 3, TYPED: 3}
+    assert _offsets(f"{table}/raw") == _offsets(f"{table}/typed") == everything
 
 
 _TWO_OF_ONE_STREAM = """
