@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dagster_kafka_flip.telemetry.repeatedly import Log
 
 # A correction of the table is a later version, before which this one is published.
-_LEFT_OUT = "Correct the row in the sink's function, or leave it out with tolerate or dead_letter_topic"
+_WAYS_ON = "Correct the row in the sink's function, or leave it out with tolerate or dead_letter_topic"
 # Rows that are left out are in the log one by one, up to this many.
 _MOST_WARNINGS = 10
 _LONGEST_MESSAGE = 2000
@@ -279,7 +279,7 @@ class Publication:
         except UnpublishableRowError as error:
             # Refused records have failed already, and so has the transaction.
             if lane.has_failed or not self.sink.leaves_out(error):
-                error.advice = ". ".join(filter(None, (error.advice, _LEFT_OUT)))
+                error.advice = ". ".join(filter(None, (error.advice, _WAYS_ON)))
                 raise
             self._leave_out(row, key, value, lane, error)
         else:
